@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from iris_cli.cli import complete
+from iris_cli.cli.context import Context
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job_fields import OPTIONS_OF_OTHER_TOOLS
 from iris_cli.core.text import check_utf8, did_you_mean, nearest
@@ -155,7 +156,8 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
-_COMMAND = "iris.command"
+WORDS_AFTER_DASHES = "iris.words_after_dashes"
+"""Key of the words in typer's context."""
 
 
 class CommandAfterDashes(Command):
@@ -169,7 +171,7 @@ class CommandAfterDashes(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
             dashes = args.index("--")
-            ctx.meta[_COMMAND] = tuple(args[dashes + 1 :])
+            ctx.meta[WORDS_AFTER_DASHES] = tuple(args[dashes + 1 :])
             args = args[:dashes]
         return super().parse_args(ctx, args)
 
@@ -180,12 +182,11 @@ class CommandAfterOptionalDashes(CommandAfterDashes):
     command_metavar = "[-- COMMAND...]"
 
 
-def command_words(context: typer.Context) -> tuple[str, ...]:
+def command_words(iris: Context) -> tuple[str, ...]:
     """Return the words after `--`, or an empty tuple. Raises UsageError for a word that is not UTF-8."""
-    command: tuple[str, ...] = context.meta.get(_COMMAND, ())
-    for index, word in enumerate(command):
+    for index, word in enumerate(iris.words_after_dashes):
         check_utf8(f"argument {index}", word)
-    return command
+    return iris.words_after_dashes
 
 
 # Constructors of arguments and options. Options that several commands share.

@@ -26,12 +26,13 @@ _MANUAL_HINT = "jobs stay pending until you run: iris watch --schedule, or iris 
 class Context(ClusterHandle, dict=True):
     """The cluster handle and the output of one command.
 
-    `starts_loop`: start a background loop for the jobs that are open after this command. `has_printed_no_cycles`: the
-    command has printed why no cycle follows.
+    `words_after_dashes`: a program's command line, see CommandAfterDashes. `starts_loop`: start a background loop for
+    the jobs that are open after this command. `has_printed_no_cycles`: the command has printed why no cycle follows.
     """
 
     verbose: bool = False
     output: Output = field(default_factory=Output)
+    words_after_dashes: tuple[str, ...] = ()
     starts_loop: bool = True
     _sessions: list[Session] = field(default_factory=list)
     has_printed_no_cycles: bool = False

@@ -1,8 +1,9 @@
 """The tree of commands for typer: global options, and one module per command or group."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -12,7 +13,16 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
-from iris_cli.cli.command_types import Command, Commands, Group, check_seconds, flag, option, usage_error
+from iris_cli.cli.command_types import (
+    WORDS_AFTER_DASHES,
+    Command,
+    Commands,
+    Group,
+    check_seconds,
+    flag,
+    option,
+    usage_error,
+)
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode, NotFoundError
@@ -64,8 +74,9 @@ class Root(Group):
 COMMANDS = tuple(name for names in Root.sections.values() for name in names)
 """All commands.
 
-Each module `cli/commands/NAME.py` has EXAMPLES and a function NAME, or `NAME_` if Python uses the name. CLS is the
-class of the command. The module of a group has HELP, EXAMPLES, COMMANDS with their examples, and HIDDEN commands.
+Each module `cli/commands/NAME.py` has EXAMPLES and a function NAME, or `NAME_` if Python uses the name. The function
+gets the Context and the options. CLS is the class of the command. The module of a group has HELP, EXAMPLES, COMMANDS
+with their examples, and HIDDEN commands.
 """
 
 
@@ -113,13 +124,29 @@ def _group(name: str, module: Any) -> typer.Typer:
     for each, examples in module.COMMANDS.items():
         group.command(each, epilog=examples)(_function(module, each))
     for each, function in getattr(module, "HIDDEN", {}).items():
-        group.command(each, hidden=True)(function)
+        group.command(each, hidden=True)(_callback(function))
     return group
 
 
 def _function(module: Any, name: str) -> Callable[..., Any]:
     word = name.replace("-", "_")
-    return cast(Callable[..., Any], getattr(module, f"{word}_", None) or getattr(module, word))
+    return _callback(getattr(module, f"{word}_", None) or getattr(module, word))
+
+
+@cache  # an alias has the function of its command
+def _callback(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function for typer, which passes its own context in place of the first argument, `iris`."""
+
+    @wraps(command)
+    def call(context: typer.Context, **options: Any) -> Any:
+        context.obj.words_after_dashes = context.meta.get(WORDS_AFTER_DASHES, ())
+        return command(context.obj, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    _, *options = signature.parameters.values()
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    call.__signature__ = signature.replace(parameters=[first, *options])  # type: ignore[attr-defined]  # as in job_options
+    return call
 
 
 def _print_version(is_requested: bool) -> None:

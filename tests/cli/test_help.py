@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from iris_cli.cli import tree
-from iris_cli.cli.command_types import Group, command_words, example_lines, panel_of
+from iris_cli.cli.command_types import WORDS_AFTER_DASHES, Group, example_lines, panel_of
 from iris_cli.cli.job_options import parse_request
 from iris_cli.errors import UsageError
 from tests.support.command_lines import parsed, root
@@ -44,7 +44,7 @@ def test_every_example_parses_and_belongs_to_its_command() -> None:
         context = parsed(line)
         assert f"{context.command_path} ".startswith(f"{path} "), line
         if context.info_name == "launch":
-            parse_request(context.params, command_words(context))
+            parse_request(context.params, context.meta.get(WORDS_AFTER_DASHES, ()))
 
 
 def test_what_can_not_be_typed_is_found() -> None:

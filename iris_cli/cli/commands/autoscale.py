@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import consent, cycles
 from iris_cli.cli.command_types import flag, option, parse_interval
 from iris_cli.cli.context import Context
@@ -17,7 +15,7 @@ iris autoscale --adopt  # after the state directory was moved
 
 
 def autoscale(
-    context: typer.Context,
+    iris: Context,
     once: Annotated[bool, flag("--once", "Run one pass (the default).")] = False,
     interval: Annotated[
         float | None,
@@ -40,7 +38,6 @@ def autoscale(
     from iris_cli.ops.views.scale_status import owner_conflict, scaling_rows
     from iris_cli.render import slices as render
 
-    iris: Context = context.obj
     if adopt:
         if once or dry_run or interval is not None:
             raise UsageError("--adopt can't be combined with other options")

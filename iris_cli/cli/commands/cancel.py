@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Labels, States, argument, flag, option
 from iris_cli.cli.context import Context
@@ -18,7 +16,7 @@ iris cancel --label sweep=lr --state pending  # pending ones by label
 
 
 def cancel(
-    context: typer.Context,
+    iris: Context,
     jobs: Annotated[list[str] | None, argument("[JOB]...", "Exact job ids.", complete.OPEN_JOB)] = None,
     prefix: Annotated[bool, flag("--prefix", "Cancel all jobs whose ids begin with JOB.")] = False,
     label: Labels = None,
@@ -34,7 +32,6 @@ def cancel(
     from iris_cli.ops.names import job_filter
     from iris_cli.render import jobs as render
 
-    iris: Context = context.obj
     names, wanted = jobs or [], job_filter(label or (), state or ())
     if not names and not wanted:
         raise UsageError("no jobs given", hint="name jobs, or select them with --label or --state")

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli import consent
 from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
@@ -46,7 +44,7 @@ Address = Annotated[
 
 
 def import_(
-    context: typer.Context,
+    iris: Context,
     names: Names = None,
     source: Source = "",
     address: Address = "",
@@ -69,7 +67,6 @@ def import_(
     from iris_cli.ops.setup.cluster_import.source import read_source
     from iris_cli.render import imported as render
 
-    iris: Context = context.obj
     source = source or _default_source(names)
     found = read_source(source, names or [], iris.clock, home=Path.home(), project=project, zone=zone)
     wanted = Addresses(one_of(address, Addresses)) if address else None

@@ -1,7 +1,5 @@
 """`iris config ...`: the configuration file."""
 
-import typer
-
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode
 
@@ -13,11 +11,10 @@ iris config validate --config lab.yaml --json
 COMMANDS = {"validate": EXAMPLES}
 
 
-def validate(context: typer.Context) -> int:
+def validate(iris: Context) -> int:
     """Check cluster.yaml and print every problem. Contacts no host."""
     from iris_cli.render.checks import show_problems, show_valid
 
-    iris: Context = context.obj
     try:
         config = iris.config
     except ConfigError as error:

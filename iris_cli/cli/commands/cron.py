@@ -5,8 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
@@ -37,7 +35,7 @@ iris cron remove --config lab.yaml  # of another cluster
 
 
 def install(
-    context: typer.Context,
+    iris: Context,
     every: Annotated[
         str, option("TIME", "Interval: 1m, 5m, 1h; with --systemd also 30s.", show_default=True)
     ] = "1m",
@@ -53,7 +51,6 @@ def install(
     from iris_cli.ops.loop.cron_checks import keys_without_agent, missing_variables
     from iris_cli.render.cycles import show_installed
 
-    iris: Context = context.obj
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
     iris.state.create(iris.config.name, command="iris cron install")  # for the output of cron
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
@@ -74,13 +71,12 @@ def install(
     show_installed(iris.output, where, changed=changed, keys=keys, missing=missing)
 
 
-def show(context: typer.Context) -> None:
+def show(iris: Context) -> None:
     """Show what is installed and the result of the last cycle."""
     from iris_cli.ops.loop import cron
     from iris_cli.ops.views.view import cycle_age
     from iris_cli.render.cycles import show_cron as show_found
 
-    iris: Context = context.obj
     entry = cron_entry(iris)
     found = {"crontab": "", "systemd": ""}
     with suppress(IrisError):
@@ -91,12 +87,11 @@ def show(context: typer.Context) -> None:
     show_found(iris.output, found, cycle, entry.log)
 
 
-def remove(context: typer.Context) -> None:
+def remove(iris: Context) -> None:
     """Remove the crontab line or the timer of this cluster."""
     from iris_cli.ops.loop import cron
     from iris_cli.render.cycles import show_removed
 
-    iris: Context = context.obj
     entry = cron_entry(iris)
     removed = []
     with suppress(IrisError):

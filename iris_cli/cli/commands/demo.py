@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option
+from iris_cli.cli.context import Context
 from iris_cli.demo import run, slurm_tour
 from iris_cli.demo.run import EndedDocument
 from iris_cli.errors import UsageError
@@ -19,7 +18,7 @@ sudo iris demo --slurm  # on Debian with slurm-wlm and munge
 
 
 def demo(
-    context: typer.Context,
+    iris: Context,
     keep: Annotated[bool, flag("--keep", "Leave the cluster running.")] = False,
     stop: Annotated[bool, flag("--stop", "Stop a cluster that was kept.")] = False,
     directory: Annotated[Path | None, option("DIR", "Directory of the cluster.", "--dir")] = None,
@@ -31,7 +30,7 @@ def demo(
 
     Needs no account, and no root except for --slurm.
     """
-    output = context.obj.output
+    output = iris.output
     if slurm:
         if keep or stop or directory is not None:
             raise UsageError("--slurm can't be combined with --keep, --stop or --dir")

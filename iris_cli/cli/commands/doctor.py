@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
 from iris_cli.cli import consent
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
@@ -28,7 +26,7 @@ iris doctor --bundle report.txt  # for a bug report, redacted
 
 
 def doctor(
-    context: typer.Context,
+    iris: Context,
     offline: Annotated[bool, flag("--offline", "Do not contact the hosts.")] = False,
     bundle: Annotated[
         Path | None, option("FILE", "Write a redacted bundle for a bug report to this new file.")
@@ -45,7 +43,6 @@ def doctor(
     from iris_cli.ops.doctor import examine
     from iris_cli.render import checks as render
 
-    iris: Context = context.obj
     if bundle is not None:
         check_new(bundle)
     findings = examine(

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import (
     CommandAfterDashes,
@@ -24,7 +22,7 @@ iris exec v5a-0 --timeout 10m -- du -sh .cache  # on a worker
 
 
 def exec_(
-    context: typer.Context,
+    iris: Context,
     target: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.LIVE_OR_WORKER)],
     rank: Ranks = None,
     timeout: Annotated[str, option("TIME", "Kill it after this long: 30s, 10m.", show_default=True)] = "60s",
@@ -40,12 +38,11 @@ def exec_(
     from iris_cli.ops.workers.execute import execute as run
     from iris_cli.render.logs.log_lines import show_executed
 
-    iris: Context = context.obj
     seconds = parse_duration(timeout)
     if not 0 < seconds <= 86_400:
         raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
     session = iris.session("iris exec")
-    results = run(session, target, command_words(context), ranks=tuple(rank or ()), timeout=seconds)
+    results = run(session, target, command_words(iris), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
@@ -18,7 +16,7 @@ iris export train.yaml --to jobset --image IMAGE --strict  # or an error
 
 
 def export(
-    context: typer.Context,
+    iris: Context,
     what: Annotated[
         str, argument("JOB|JOBFILE", "Job, job file or job script; it need not be launched.", complete.JOB)
     ],
@@ -38,7 +36,6 @@ def export(
     from iris_cli.ops.export.source import defaults_of, from_file, from_state, is_job_file
     from iris_cli.render.export import show_export
 
-    iris: Context = context.obj
     engine = Engine(one_of(to, Engine))
     if is_job_file(Path(what)):
         source = from_file(Path(what), defaults_of(iris))

@@ -3,7 +3,6 @@
 from contextlib import closing
 from typing import Annotated
 
-import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete
@@ -31,7 +30,7 @@ class ForwardDocument(Struct, frozen=True):
 
 
 def forward(
-    context: typer.Context,
+    iris: Context,
     what: Annotated[str, argument("JOB|TASK", "Task, or job with one task.", complete.LIVE)],
     port: Annotated[str, argument("[LOCAL:]PORT|ENDPOINT", "Port of the task, or one of its endpoints.")],
 ) -> None:
@@ -42,7 +41,6 @@ def forward(
     """
     from iris_cli.ops.workers import forward as operation
 
-    iris: Context = context.obj
     wanted = operation.parse_request(port)
     session = iris.session("iris forward")
     task = operation.find_task(session.view(), what, wanted)

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import consent
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
@@ -17,7 +15,7 @@ iris gc --older-than 7d --yes
 
 
 def gc(
-    context: typer.Context,
+    iris: Context,
     older_than: Annotated[
         str,
         option(
@@ -38,7 +36,6 @@ def gc(
     from iris_cli.ops.files import gc as operation
     from iris_cli.render import files as render
 
-    iris: Context = context.obj
     session = iris.session("iris gc")
     age = parse_duration(older_than)
     found = operation.find(session, age)

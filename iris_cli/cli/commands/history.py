@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
@@ -16,7 +14,7 @@ iris history v5a-0 --all  # including the archive
 
 
 def history(
-    context: typer.Context,
+    iris: Context,
     subject: Annotated[
         str, argument("[JOB|TASK|WORKER]", "Only events of this job, task or worker.", complete.ANYTHING)
     ] = "",
@@ -29,6 +27,5 @@ def history(
     from iris_cli.ops.views import history as ops
     from iris_cli.render.event_log import show_history
 
-    iris: Context = context.obj
     session = iris.session("iris history")
     show_history(iris.output, ops.history(session, subject, limit=limit, archive=everything))

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
@@ -15,7 +13,7 @@ iris hold train-4 train-5
 
 
 def hold(
-    context: typer.Context,
+    iris: Context,
     jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
 ) -> None:
     """Do not place the pending tasks of jobs.
@@ -25,7 +23,6 @@ def hold(
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed
 
-    iris: Context = context.obj
     session = iris.session("iris hold")
     result = change(session, jobs, held=True)
     show_changed(iris.output, session.cluster, result, "held", iris.cycles_for_json(session))

@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 
@@ -17,7 +15,7 @@ iris init --slice v5a=v5litepod-8:10.0.0.1,10.0.0.2
 
 
 def init(
-    context: typer.Context,
+    iris: Context,
     name: Annotated[
         str | None, option("NAME", "Name of the cluster (default: the directory's name).")
     ] = None,
@@ -36,7 +34,6 @@ def init(
     from iris_cli.ops.setup.cluster_import.source import offers
     from iris_cli.render.setup import show_initialized
 
-    iris: Context = context.obj
     path = Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
     hosts = tuple(operation.read_host(text) for text in host or ())
     found = tuple(operation.read_slice(text) for text in slices or ())

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, command_words, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, parse_request
@@ -29,7 +27,7 @@ iris launch --array 0-99%8 --workdir . -- ./simulate  # 8 at a time
 
 @add_job_options
 def launch(
-    context: typer.Context,
+    iris: Context,
     jobfile: Annotated[
         list[str] | None,
         argument("[JOBFILE]", "Job file (YAML), or script with #IRIS lines; options override it."),
@@ -65,8 +63,7 @@ def launch(
 
     Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
-    iris: Context = context.obj
-    request = _request(iris, context.params, jobfile or [], command_words(context))
+    request = _request(iris, fields, request_id, jobfile or [])
     if dry_run:
         return _show_plan(iris, request)
     if iris.is_in_task:
@@ -81,12 +78,13 @@ def launch(
 
 
 def _request(
-    iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
+    iris: Context, fields: Mapping[str, Any], request_id: str | None, words: Sequence[str]
 ) -> "JobRequest":
+    command = command_words(iris)
     path = _job_file(words)
-    if options["request_id"] is not None and not iris.is_in_task:
+    if request_id is not None and not iris.is_in_task:
         raise UsageError("--request-id is only available inside a task", hint="use --name")
-    given = parse_request(options, command)
+    given = parse_request(fields, command)
     if given.failed and given.again is None:
         raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
     if path is not None and given.again is not None:

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
@@ -38,7 +36,7 @@ duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY ty
 }
 
 
-def verify(context: typer.Context) -> int:
+def verify(iris: Context) -> int:
     """Verify the whole log; exits with 6 if it is damaged.
 
     Takes no lock, changes nothing.
@@ -47,7 +45,6 @@ def verify(context: typer.Context) -> int:
     from iris_cli.ops.checks.log_checks import verify_with_progress
     from iris_cli.render.event_log import show_verdict
 
-    iris: Context = context.obj
     directory = iris.state_path_in_use
     verdict = verify_with_progress(directory, iris.progress)
     show_verdict(iris.output, directory / LOG, verdict)
@@ -55,7 +52,7 @@ def verify(context: typer.Context) -> int:
 
 
 def salvage(
-    context: typer.Context,
+    iris: Context,
     yes: Annotated[bool, flag("--yes", "Truncate the log before the damage.")] = False,
     accept_loss: Annotated[bool, flag("--accept-loss", "Accept a log that lost its last lines.")] = False,
 ) -> int:
@@ -66,7 +63,6 @@ def salvage(
     from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_accepted, show_salvage
 
-    iris: Context = context.obj
     directory = iris.state_path_in_use
     verdict = verify_with_progress(directory, iris.progress)  # raises NotFoundError without a log
     state = iris.state_of(None)
@@ -94,7 +90,7 @@ def salvage(
     return _truncate(iris, verdict, yes=yes)
 
 
-def compact(context: typer.Context) -> None:
+def compact(iris: Context) -> None:
     """Move the lines of the log to its archive.
 
     Nothing is lost; other writers wait. `iris schedule` compacts a log of more than 64 MB.
@@ -103,7 +99,6 @@ def compact(context: typer.Context) -> None:
     from iris_cli.ops.cycle import compaction
     from iris_cli.render.event_log import show_compacted
 
-    iris: Context = context.obj
     timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
     with iris.progress(lambda: ("moving the log to its archive", 0, 0, "")):
         done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
@@ -112,7 +107,7 @@ def compact(context: typer.Context) -> None:
 
 
 def export(
-    context: typer.Context,
+    iris: Context,
     after: Annotated[
         int, option("SEQ", "Only events after this sequence number.", min=0, show_default=True)
     ] = 0,
@@ -125,7 +120,6 @@ def export(
     from iris_cli.ops.event_rows import rows
     from iris_cli.render.event_log import show_rows
 
-    iris: Context = context.obj
     show_rows(iris.output, rows(iris.state_of(None), after))
 
 

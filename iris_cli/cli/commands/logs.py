@@ -3,8 +3,6 @@
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, flag, option, whole_index
 from iris_cli.cli.context import Context
@@ -40,7 +38,7 @@ AttemptNumber = Annotated[
 
 
 def logs(
-    context: typer.Context,
+    iris: Context,
     what: What,
     follow: Annotated[bool, flag("--follow -f", "Follow the output until the job ends.")] = False,
     tail: Tail = None,
@@ -63,7 +61,6 @@ def logs(
     from iris_cli.ops.logs.logs import fetch
     from iris_cli.render.logs import log_lines as render
 
-    iris: Context = context.obj
     if diff and (follow or iris.is_in_task):
         wrong = "--diff can't be combined with --follow" if follow else "--diff can't be used inside a task"
         raise UsageError(wrong, hint=f"iris logs {what} --diff" if follow else f"iris logs {what}")

@@ -3,8 +3,6 @@
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, UsageError
@@ -35,7 +33,7 @@ iris loop show --json
 }
 
 
-def start(context: typer.Context) -> None:
+def start(iris: Context) -> None:
     """Run the background loop with the environment of this shell.
 
     Replaces a running loop. The loop ends with the last job.
@@ -46,7 +44,6 @@ def start(context: typer.Context) -> None:
     from iris_cli.ops.views.cycles import work_left
     from iris_cli.render import cycles as render
 
-    iris: Context = context.obj
     if iris.config.loop is Mode.OFF:
         raise UsageError(
             f"{iris.config_file} says loop: off", hint="write loop: auto, or use iris cron install"
@@ -63,12 +60,11 @@ def start(context: typer.Context) -> None:
         iris.output.message("the loop ends when you log out; to avoid that: loginctl enable-linger")
 
 
-def stop(context: typer.Context) -> None:
+def stop(iris: Context) -> None:
     """Stop the background loop; none starts until `iris loop start`."""
     from iris_cli.ops.loop import start as operation
     from iris_cli.render import cycles as render
 
-    iris: Context = context.obj
     try:
         name = iris.config.name
     except ConfigError:
@@ -81,7 +77,7 @@ def stop(context: typer.Context) -> None:
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
 
 
-def show(context: typer.Context) -> None:
+def show(iris: Context) -> None:
     """Show what runs cycles, and the end of the loop's log."""
     from iris_cli.files import last_lines
     from iris_cli.journal.files.runners import read_loop_order
@@ -90,7 +86,6 @@ def show(context: typer.Context) -> None:
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render import cycles as render
 
-    iris: Context = context.obj
     invalid = _why_invalid(iris)
     cycles = cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris))
     render.show_loop(
@@ -120,7 +115,7 @@ def _why_invalid(iris: Context) -> str:
 
 
 def run(
-    context: typer.Context,
+    iris: Context,
     lock_fd: Annotated[
         int | None, option("FD", "File descriptor of the lock, if the parent process holds it.", hidden=True)
     ] = None,
@@ -131,7 +126,6 @@ def run(
     from iris_cli.ops.loop.run import load_everything
     from iris_cli.render.cycles import LoopLog
 
-    iris: Context = context.obj
     iris.starts_loop = False
     if check:
         load_everything()

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import option
 from iris_cli.cli.context import Context
 
@@ -15,7 +13,7 @@ iris metrics --textfile /var/lib/node_exporter/iris.prom  # from cron
 
 
 def metrics(
-    context: typer.Context,
+    iris: Context,
     textfile: Annotated[
         Path | None, option("FILE", "Write to this file, for node_exporter, replacing it in one step.")
     ] = None,
@@ -27,7 +25,6 @@ def metrics(
     from iris_cli.ops.views import metrics as ops
     from iris_cli.render.metrics import prometheus_text
 
-    iris: Context = context.obj
     figures = ops.metrics(iris.session("iris metrics"))
     if textfile is not None:
         from iris_cli.ops.setup.init import write_text

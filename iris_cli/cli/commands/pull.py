@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, option, whole_index
 from iris_cli.cli.context import Context
@@ -19,7 +17,7 @@ iris pull train/task-3 --attempt 0
 
 
 def pull(
-    context: typer.Context,
+    iris: Context,
     what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)],
     directory: Annotated[
         Path, option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", show_default=True)
@@ -35,7 +33,6 @@ def pull(
     from iris_cli.ops.files import pull as operation
     from iris_cli.render import files as render
 
-    iris: Context = context.obj
     found = operation.pull(iris.session("iris pull"), what, directory, ranks=rank or (), number=attempt)
     render.show_pulled(iris.output, found)
     if any(row.silent for row in found.attempts):

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import argument, flag, option, whole_number
 from iris_cli.cli.context import Context
 from iris_cli.core.text import parse_pairs
@@ -17,7 +15,7 @@ iris register-endpoint tensorboard --remove
 
 
 def register_endpoint(
-    context: typer.Context,
+    iris: Context,
     name: Annotated[str, argument("NAME", "Name of the endpoint.")],
     port: Annotated[int | None, argument("[PORT]", "The port on this host.", parser=whole_number)] = None,
     metadata: Annotated[
@@ -32,7 +30,6 @@ def register_endpoint(
     from iris_cli.client.outbox import decode_answer
     from iris_cli.core.messages.requests import Registered, RegisterEndpoint, Removed, RemoveEndpoint
 
-    iris: Context = context.obj
     if not iris.is_in_task:
         raise UsageError(
             "endpoints can only be registered from inside a task",

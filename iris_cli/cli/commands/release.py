@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
@@ -15,7 +13,7 @@ iris release train-4 train-5
 
 
 def release(
-    context: typer.Context,
+    iris: Context,
     jobs: Annotated[list[str], argument("JOB...", "Held jobs.", complete.OPEN_JOB)],
 ) -> None:
     """Allow iris to place held jobs again.
@@ -25,7 +23,6 @@ def release(
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed
 
-    iris: Context = context.obj
     session = iris.session("iris release")
     result = change(session, jobs, held=False)
     cycles = iris.cycles_for_json(session)

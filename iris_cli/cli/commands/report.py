@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import option
 from iris_cli.cli.context import Context
 
@@ -16,7 +14,7 @@ iris report --json | jq '.total.chip_seconds / 3600'
 
 
 def report(
-    context: typer.Context,
+    iris: Context,
     html: Annotated[
         Path | None, option("FILE", "Write an HTML page with a chart to this file, overwriting it.")
     ] = None,
@@ -30,7 +28,6 @@ def report(
     """
     from iris_cli.ops.views import report as ops
 
-    iris: Context = context.obj
     found = ops.report(iris.session("iris report"), since)
     if html is None:
         from iris_cli.render.report.summary import show_report

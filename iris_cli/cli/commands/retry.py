@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
@@ -16,7 +14,7 @@ iris retry train/task-0  # a rank of a gang: retries the whole gang
 
 
 def retry(
-    context: typer.Context,
+    iris: Context,
     subject: Annotated[
         str, argument("JOB|TASK", "Open job, or task of an open job.", complete.OPEN_JOB_OR_TASK)
     ],
@@ -28,7 +26,6 @@ def retry(
     from iris_cli.ops.jobs import change as operation
     from iris_cli.render import jobs as render
 
-    iris: Context = context.obj
     session = iris.session("iris retry")
     result = operation.retry(session, subject)
     render.show_retried(iris.output, session.cluster, result, iris.cycles_for_json(session))

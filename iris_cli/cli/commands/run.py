@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import typer
 from msgspec import Struct
 
 from iris_cli.cli.command_types import CommandAfterDashes, command_words
@@ -38,15 +37,14 @@ class RunDocument(Struct, frozen=True):
 
 
 @partial(add_job_options, without=_UNAVAILABLE_FIELDS)
-def run(context: typer.Context, **fields: Any) -> int:
+def run(iris: Context, **fields: Any) -> int:
     """Run an interactive program through the queue.
 
     It is queued like any job and uses this terminal: Ctrl-C, Ctrl-Z and the window size reach the program.
     The job ends with the connection. Exit code: that of the program (128+n for signal n); 255 if iris failed.
     """
-    iris: Context = context.obj
     try:
-        return _run(iris, fields, command_words(context))
+        return _run(iris, fields, command_words(iris))
     except IrisError as error:
         error.exit_code = ExitCode.NOT_RUN
         raise

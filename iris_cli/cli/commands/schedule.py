@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import cycles
 from iris_cli.cli.command_types import check_seconds, flag, option, parse_interval
 from iris_cli.cli.context import Context
@@ -17,7 +15,7 @@ iris schedule --dry-run  # what would be placed
 
 
 def schedule(
-    context: typer.Context,
+    iris: Context,
     once: Annotated[bool, flag("--once", "Run one cycle (the default).")] = False,
     interval: Annotated[
         float | None,
@@ -43,7 +41,6 @@ def schedule(
 
     This is the command to run from cron.
     """
-    iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)
     return cycles.schedule(iris, once=once, interval=interval, scale=autoscale, cron=cron)

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, option
 from iris_cli.cli.context import Context
@@ -17,7 +15,7 @@ iris set sweep-1 sweep-2 --scheduling-timeout 6h
 
 
 def set_(
-    context: typer.Context,
+    iris: Context,
     jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
     priority: Annotated[
         str | None, option("NAME", "high, normal or low.", offer=complete.offer_words(Priority))
@@ -35,7 +33,6 @@ def set_(
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed
 
-    iris: Context = context.obj
     if priority is None and scheduling_timeout is None:
         raise UsageError("nothing to set", hint="use --priority NAME or --scheduling-timeout TIME")
     rank = None if priority is None else Priority(one_of(priority, Priority))

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete
@@ -27,7 +26,7 @@ class SshDocument(Struct, frozen=True):
 
 
 def ssh(
-    context: typer.Context,
+    iris: Context,
     what: Annotated[str, argument("TASK|WORKER", "Task or worker.", complete.LIVE_OR_WORKER)],
     show: Annotated[bool, flag("--print", "Print the command instead of running it.")] = False,
 ) -> None:
@@ -38,7 +37,6 @@ def ssh(
     """
     from iris_cli.ops.workers.execute import ssh_command
 
-    iris: Context = context.obj
     words = ssh_command(iris.session("iris ssh"), what)
     if iris.output.as_json:
         iris.output.document(SshDocument(words))

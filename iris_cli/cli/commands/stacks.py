@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Ranks, argument, option
 from iris_cli.cli.context import Context
@@ -17,7 +15,7 @@ iris stacks train/task-0 --signal USR1
 
 
 def stacks(
-    context: typer.Context,
+    iris: Context,
     target: Annotated[str, argument("JOB|TASK", "Job or task.", complete.LIVE)],
     rank: Ranks = None,
     signal: Annotated[
@@ -38,7 +36,6 @@ def stacks(
     from iris_cli.remote.worker_calls import SIGNALS
     from iris_cli.render.logs.stacks import show_stacks
 
-    iris: Context = context.obj
     consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""
     results = ask(iris.session("iris stacks"), target, ranks=tuple(rank or ()), consent=consent)
     show_stacks(iris.output, results, target)

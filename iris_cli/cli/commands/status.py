@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Labels, States, argument, flag, option
 from iris_cli.cli.context import Context
@@ -18,7 +16,7 @@ iris status --state running --label team=vision
 
 
 def status(
-    context: typer.Context,
+    iris: Context,
     job: Annotated[str | None, argument("[JOB]", "Show only this job.", complete.JOB)] = None,
     at: Annotated[
         str | None, option("TIME", "Show an earlier state: an ISO time (UTC), or an age such as 2h.")
@@ -29,7 +27,6 @@ def status(
     everything: Annotated[bool, flag("--all", "Show all jobs, and one line per task.")] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
-    iris: Context = context.obj
     labels, states = label or (), state or ()
     iris.starts_loop = False
     if iris.is_in_task:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, option
 from iris_cli.cli.context import Context
@@ -21,7 +19,7 @@ iris wait train eval --timeout 2h && echo both succeeded
 
 
 def wait(
-    context: typer.Context,
+    iris: Context,
     jobs: Annotated[list[str], argument("JOB...", "Job ids.", complete.OPEN_JOB)],
     timeout: Annotated[str | None, option("TIME", "Give up after 90s, 10m, 2h.")] = None,
 ) -> int:
@@ -33,7 +31,6 @@ def wait(
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.names import find_jobs
 
-    iris: Context = context.obj
     seconds = None if timeout is None else parse_duration(timeout)
     if iris.is_in_task:
         from iris_cli.cli import inside

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli.command_types import flag, option, parse_interval
 from iris_cli.cli.context import Context
 
@@ -14,7 +12,7 @@ iris watch --schedule --until-idle  # until all jobs have ended
 
 
 def watch(
-    context: typer.Context,
+    iris: Context,
     once: Annotated[bool, flag("--once", "Run one cycle.")] = False,
     schedule: Annotated[bool, flag("--schedule", "Also place pending jobs.")] = False,
     until_idle: Annotated[bool, flag("--until-idle", "End when every job has ended.")] = False,
@@ -30,7 +28,6 @@ def watch(
     from iris_cli.cli.cycles import follow, follow_once
     from iris_cli.ops.loop import foreground
 
-    iris: Context = context.obj
     session = iris.session("iris watch")
     steps = foreground.watch(session, interval=interval, schedule=schedule, once=once)
     if once:

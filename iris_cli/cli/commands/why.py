@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
@@ -16,12 +14,11 @@ iris why v5a-0  # what a worker can run
 
 
 def why(
-    context: typer.Context,
+    iris: Context,
     subject: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.ANYTHING)],
 ) -> None:
     """Explain a pending or failed job, or a worker's state."""
     from iris_cli.ops.views import why as ops
     from iris_cli.render.views.why import show_why
 
-    iris: Context = context.obj
     show_why(iris.output, ops.why(iris.session("iris why"), subject))

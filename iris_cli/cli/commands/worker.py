@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete, consent
@@ -99,7 +98,7 @@ _CHANGES = {kind.__struct_fields__[0]: kind for kind in (Drained, Uncordoned, Ta
 
 
 def probe(
-    context: typer.Context,
+    iris: Context,
     workers: Annotated[
         list[str] | None, argument("[WORKER]...", "Worker ids (default: all).", complete.WORKER)
     ] = None,
@@ -117,7 +116,6 @@ def probe(
     from iris_cli.ops.workers import workers as operation
     from iris_cli.render import probes as render
 
-    iris: Context = context.obj
     session = iris.session("iris worker probe")
     if accept_key:
         results = _accept_keys(iris, session, workers or [], yes=yes)
@@ -193,28 +191,26 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
     return operation.accept(session, host)
 
 
-def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> None:
+def drain(iris: Context, workers: Workers, reason: Reason = "") -> None:
     """Stop placing tasks on workers; running tasks continue."""
     from iris_cli.ops.workers import workers as operation
 
-    iris: Context = context.obj
     _print_changes(
         iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers
     )
 
 
-def uncordon(context: typer.Context, workers: Workers) -> None:
+def uncordon(iris: Context, workers: Workers) -> None:
     """End drain, quarantine and cool-down."""
     from iris_cli.ops.workers import workers as operation
 
-    iris: Context = context.obj
     _print_changes(
         iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers
     )
 
 
 def taint(
-    context: typer.Context,
+    iris: Context,
     worker: WorkerName,
     name: Annotated[str, argument("NAME", "Name of the taint.")],
     remove: Annotated[bool, flag("--remove", "Remove the taint.")] = False,
@@ -222,13 +218,12 @@ def taint(
     """Reserve a worker for jobs that tolerate the taint."""
     from iris_cli.ops.workers import workers as operation
 
-    iris: Context = context.obj
     changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
     _print_changes(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
 
 
 def forget(
-    context: typer.Context,
+    iris: Context,
     worker: WorkerName,
     dead: Annotated[bool, flag("--dead", "Declare that the worker has no live processes.")] = False,
     reason: Reason = "",
@@ -236,13 +231,12 @@ def forget(
     """Remove a worker from the cluster. With --dead its attempts end, and their tasks are placed on other workers."""
     from iris_cli.ops.workers import workers as operation
 
-    iris: Context = context.obj
     session = iris.session("iris worker forget")
     _print_changes(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
 
 
 def unwedge(
-    context: typer.Context,
+    iris: Context,
     worker: WorkerName,
     yes: Annotated[bool, flag("--yes", "Stop the processes without asking.")] = False,
 ) -> int:
@@ -253,7 +247,6 @@ def unwedge(
     from iris_cli.ops.workers import unwedge as operation
     from iris_cli.render import probes as render
 
-    iris: Context = context.obj
     session = iris.session("iris worker unwedge")
     found, after = operation.find_obstacles(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
@@ -278,12 +271,11 @@ def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: 
             iris.output.message(f"{each}: already {done}")
 
 
-def show(context: typer.Context, worker: WorkerName) -> None:
+def show(iris: Context, worker: WorkerName) -> None:
     """Show a worker's hardware, condition and tasks."""
     from iris_cli.ops.views import inventory
     from iris_cli.render.workers import show_worker
 
-    iris: Context = context.obj
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
 
 

@@ -1,7 +1,5 @@
 """`iris workers`: the inventory."""
 
-import typer
-
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
@@ -10,11 +8,10 @@ iris workers --json | jq -r '.workers[].id'
 """
 
 
-def workers(context: typer.Context) -> None:
+def workers(iris: Context) -> None:
     """List the workers with free resources and problems."""
     from iris_cli.ops.views.inventory import inventory
     from iris_cli.render.workers import show_inventory
 
-    iris: Context = context.obj
     session, output = iris.session("iris workers"), iris.output
     show_inventory(output, inventory(session, briefly=not output.as_json))
