@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from iris_cli.client.outbox import decode_answer
-from iris_cli.core import AttemptId, JobId, JobRequest, JobState, parse_job_id, parse_task_id
+from iris_cli.core import JobId, JobRequest, JobState, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import Cancel, CancelAnswer, JobAnswer, Status, Submitted
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.render import jobs as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
-    from iris_cli.client.records import LogLine
-    from iris_cli.ops.logs.log_reading import LogLine as Line
-    from iris_cli.ops.logs.log_reading import Query
+    from iris_cli.ops.logs.log_reading import LogLine, Query
     from iris_cli.ops.logs.logs import TaskLog
 
 
@@ -95,7 +93,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
     def sink(line: LogLine) -> None:
         if line.stream in query.streams:
-            printer.step(Step(texts=[_line(line).as_text()]))
+            printer.step(Step(texts=[line.as_text()]))
 
     iris.outbox.wait(job, None, ranks, sink)
     return ExitCode.OK
@@ -115,7 +113,7 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
             state=task.state,
             attempt=task.attempt if query.attempt is None else query.attempt,
             worker=task.worker,
-            lines=tuple(map(_line, lines)),
+            lines=tuple(lines),
             note="" if lines else task.why if task.attempt is None else "has written nothing",
         )
 
@@ -129,9 +127,3 @@ def _parse_job_or_task(what: str) -> tuple[JobId, tuple[int, ...]]:
             raise
     task = parse_task_id(what)
     return task.job, (task.index,)
-
-
-def _line(line: LogLine) -> Line:
-    from iris_cli.ops.logs.log_reading import LogLine as Line
-
-    return Line(AttemptId(parse_task_id(line.task), line.attempt), line.stream, line.text)

@@ -30,6 +30,7 @@ from iris_cli.ops.cluster_handle import ClusterHandle
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
     from iris_cli.client.state_directory import StateDirectory
+    from iris_cli.ops.logs.log_reading import LogLine as OpsLine
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
@@ -112,7 +113,8 @@ class IrisClient:
         """Wait until a job has ended: see `Job.wait`."""
         job_id = _id(job)
         ranks = _ranks(job_id, stream_logs_from)
-        state = self._backend.wait(job_id, timeout, ranks, on_line or _print_line)
+        call = on_line or _print_line
+        state = self._backend.wait(job_id, timeout, ranks, lambda line: call(_log_line(line)))
         if state is None:
             raise WaitTimeoutError(
                 f"{job_id} has not ended after {timeout:g} s", hint="wait longer, or cancel it"
@@ -174,7 +176,7 @@ class IrisClient:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
             raise UsageError(f"streams must be {' or '.join(map(repr, BOTH))} or both, not {streams!r:.80}")
-        return self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)
+        return list(map(_log_line, self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)))
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULL_DIRECTORY) -> Path:
         """Fetch the files in IRIS_OUTPUT_DIR of all tasks of a job.
@@ -368,6 +370,11 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
             hint='write a task index, a list of indexes, a task id, or "all"',
         )
     return ranks
+
+
+def _log_line(line: OpsLine) -> LogLine:
+    attempt = line.attempt
+    return LogLine(task=str(attempt.task), attempt=attempt.number, stream=line.stream, text=line.text)
 
 
 def _print_line(line: LogLine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
-from iris_cli.client.records import BOTH, Endpoint, JobStatus, LogLine, Sink, TaskStatus
+from iris_cli.client.records import BOTH, Endpoint, JobStatus, TaskStatus
 from iris_cli.client.request_channel import RequestChannel, unanswered_error
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core import JobId, JobRequest, JobState, Limits, RequestId, parse_task_id
+from iris_cli.core import AttemptId, JobId, JobRequest, JobState, Limits, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
     MAX_LOG_PIECE,
     Cancel,
@@ -33,9 +33,10 @@ from iris_cli.core.messages.requests import (
 )
 from iris_cli.decoding import prepare_type
 from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
-from iris_cli.ops.logs.log_reading import LineCutter
+from iris_cli.ops.logs.log_reading import LineCutter, LogLine, LogText
 
 T = TypeVar("T")
+Sink = Callable[[LogLine], None]
 
 _MAX_READ_BACK = 4 << 20  # bytes read from the end of a log to find its last lines
 _PAUSE = 0.5  # seconds between two reads while output is streamed
@@ -325,10 +326,7 @@ class Cursor(Struct):
 
     def lines(self, text: str) -> list[LogLine]:
         """Return these complete lines, each with a line feed, as LogLines."""
-        return [
-            LogLine(task=self.task, attempt=self.attempt, stream=self.stream, text=line)
-            for line in text.split("\n")[:-1]
-        ]
+        return LogText(AttemptId(parse_task_id(self.task), self.attempt), self.stream, text).lines()
 
 
 class StreamedTask:

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from iris_cli.client.records import Endpoint, JobStatus, LogLine, Sink, TaskStatus
+from iris_cli.client.records import Endpoint, JobStatus, TaskStatus
 from iris_cli.core import JobId, JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.cluster_handle import ClusterHandle
 
 if TYPE_CHECKING:
-    from iris_cli.ops.logs.log_reading import LogLine as OpsLine
+    from iris_cli.ops.logs.log_reading import LogLine
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.task_rows import TaskRow
 
@@ -80,8 +80,14 @@ class StateDirectory:
         )
 
     def wait(
-        self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
+        self,
+        job: str,
+        timeout: float | None,
+        follow: Sequence[int] | None,
+        sink: Callable[[LogLine], None],
     ) -> JobState | None:
+        from iris_cli.ops.logs.follow import Follower
+        from iris_cli.ops.logs.log_reading import Query
         from iris_cli.ops.loop.foreground import wait_for
         from iris_cli.ops.names import find_job
 
@@ -90,7 +96,10 @@ class StateDirectory:
         clock = session.clock
         until = math.inf if timeout is None else clock.monotonic() + timeout
         if follow is not None:
-            self._follow(session, job_id, follow, until, sink)
+            query = Query(tail=None, ranks=tuple(follow))
+            for step in Follower(session, job_id, query, until=until).steps():
+                for line in step.lines:
+                    sink(line)
         remaining = None if timeout is None else max(0.0, until - clock.monotonic())
         result = wait_for(session, [job_id], timeout=remaining)
         return None if result.open else result.states[job_id]
@@ -114,15 +123,6 @@ class StateDirectory:
                 raise kind(f"{each.attempt}: {'; '.join(each.problems)}", hint=f"iris pull {job}")
         return pulled.directory
 
-    def _follow(self, session: Session, job: JobId, ranks: Sequence[int], until: float, sink: Sink) -> None:
-        from iris_cli.ops.logs.follow import Follower
-        from iris_cli.ops.logs.log_reading import Query
-
-        query = Query(tail=None, ranks=tuple(ranks))
-        for step in Follower(session, job, query, until=until).steps():
-            for line in step.lines:
-                sink(_line(line))
-
     def logs(
         self, what: str, *, tail: int | None, attempt: int | None, streams: tuple[str, ...]
     ) -> list[LogLine]:
@@ -135,7 +135,7 @@ class StateDirectory:
                 raise UnreachableError(
                     f"{log.task}: {log.note}", hint=f"iris worker probe {log.silence.worker}"
                 )
-        return [_line(line) for log in found for line in log.lines]
+        return [line for log in found for line in log.lines]
 
     def cancel(self, job: str, reason: str) -> bool:
         from iris_cli.ops.jobs.change import cancel
@@ -191,8 +191,3 @@ def _task(row: TaskRow) -> TaskStatus:
         exit_code=last.exit_code if last is not None else None,
         why=row.why,
     )
-
-
-def _line(line: OpsLine) -> LogLine:
-    attempt = line.attempt
-    return LogLine(task=str(attempt.task), attempt=attempt.number, stream=line.stream, text=line.text)
