@@ -203,7 +203,7 @@ def flag(names: str, text: str, **settings: Any) -> Any:
 
 
 def option(
-    value: str,
+    value: str | None,
     text: str,
     *names: str,
     offer: complete.Callback | None = None,

@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
-import typer
-
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import number, whole_number
+from iris_cli.cli.command_types import number, option, whole_number
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
 from iris_cli.core.text import one_of, parse_pairs, parse_variables
@@ -60,14 +58,9 @@ def add_job_options(launch: Callable[..., int], without: Collection[str] = froze
 
 def _parameter(row: JobField) -> inspect.Parameter:
     offer = complete.offer_words(row.choices) if row.choices is not None else _OFFERS.get(row.kind)
-    typer_option = typer.Option(
-        *row.flags,
-        rich_help_panel=row.group,
-        metavar=row.metavar or None,
-        help=row.help,
-        show_default=False,
-        autocompletion=offer,
-        parser=_NUMBERS.get(row.kind),
+    parser = _NUMBERS.get(row.kind)
+    typer_option = option(
+        row.metavar or None, row.help, *row.flags, offer=offer, parser=parser, rich_help_panel=row.group
     )
     return inspect.Parameter(
         row.name,

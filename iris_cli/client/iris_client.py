@@ -57,7 +57,23 @@ class IrisClient:
         answer_timeout: float | None = ANSWER_TIMEOUT,
         lock_timeout: float | None = None,
     ) -> None:
-        self._backend = _open_backend(state_dir, config, answer_timeout, lock_timeout)
+        if lock_timeout is not None and not lock_timeout >= 0:  # also true for NaN
+            raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
+        handle = ClusterHandle(
+            config_path=None if config is None else Path(config),
+            state_path=None if state_dir is None else Path(state_dir),
+            lock_timeout=lock_timeout,
+            shared=True,
+        )
+        self._backend: Outbox | StateDirectory
+        if handle.is_in_task:
+            from iris_cli.client.outbox import Outbox
+
+            self._backend = Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
+        else:
+            from iris_cli.client.state_directory import open_directory
+
+            self._backend = open_directory(handle)
 
     @classmethod
     def with_backend(cls, backend: Outbox | StateDirectory) -> IrisClient:
@@ -323,29 +339,6 @@ class Job:
 
     def __str__(self) -> str:
         return self.id
-
-
-def _open_backend(
-    state_dir: str | os.PathLike[str] | None,
-    config: str | os.PathLike[str] | None,
-    answer_timeout: float | None,
-    lock_timeout: float | None,
-) -> Outbox | StateDirectory:
-    if lock_timeout is not None and not lock_timeout >= 0:  # also true for NaN
-        raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
-    handle = ClusterHandle(
-        config_path=None if config is None else Path(config),
-        state_path=None if state_dir is None else Path(state_dir),
-        lock_timeout=lock_timeout,
-        shared=True,
-    )
-    if handle.is_in_task:
-        from iris_cli.client.outbox import Outbox
-
-        return Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
-    from iris_cli.client.state_directory import open_directory
-
-    return open_directory(handle)
 
 
 def _id(job: str | HasId) -> JobId:

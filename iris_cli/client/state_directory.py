@@ -80,11 +80,7 @@ class StateDirectory:
         )
 
     def wait(
-        self,
-        job: str,
-        timeout: float | None,
-        follow: Sequence[int] | None,
-        sink: Callable[[LogLine], None],
+        self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Callable[[LogLine], None]
     ) -> JobState | None:
         from iris_cli.ops.logs.follow import Follower
         from iris_cli.ops.logs.log_reading import Query
@@ -175,8 +171,7 @@ class StateDirectory:
 
 def _reject_outside_task() -> NoReturn:
     raise UsageError(
-        "endpoints can only be registered from inside a task",
-        hint="call it from a program inside a task",
+        "endpoints can only be registered from inside a task", hint="call it from a program inside a task"
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import typer
@@ -13,17 +11,7 @@ from iris_cli.cli import tree
 from iris_cli.cli.command_types import WORDS_AFTER_DASHES, Group, example_lines, panel_of
 from iris_cli.cli.job_options import parse_request
 from iris_cli.errors import UsageError
-from tests.support.command_lines import parsed, root
-
-
-def commands(path: str = "iris", command: Any = None) -> Iterator[tuple[str, Any]]:
-    """Every command and group below the root, by what is typed for it."""
-    command = command or root()
-    yield path, command
-    for name, child in getattr(command, "commands", {}).items():
-        if not child.hidden:
-            yield from commands(f"{path} {name}", child)
-
+from tests.support.command_lines import commands, parsed, root
 
 EVERY = dict(commands())
 EXAMPLES = [(path, line) for path, command in EVERY.items() for line in example_lines(command.epilog)]

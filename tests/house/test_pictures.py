@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import Any
 
-from iris_cli.cli.tree import COMMANDS, parser
 from tests.house.rules import Module, house
 from tests.render.pictures import COLOURED, PICTURES
 from tests.render.snapshots import EXPECTED
+from tests.support.command_lines import commands
 
 ELSEWHERE = {
     "demo": "types other commands, one after the other (tests/e2e/test_demo.py)",
@@ -19,26 +17,15 @@ ELSEWHERE = {
 """What is looked at by other tests."""
 
 
-def commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Every command with its flags."""
-
-    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-        for name, each in getattr(command, "commands", {}).items():
-            if not each.hidden:
-                yield from walk(each, (*path, name))
-        if not hasattr(command, "commands"):
-            flags = [each.opts[0] for each in command.params if getattr(each, "is_flag", False)]
-            yield path, [flag for flag in flags if flag != "--help"]
-
-    yield from walk(parser(COMMANDS), ())
-
-
 def test_every_command_has_a_picture_with_each_of_its_flags() -> None:
     lines = [line.split()[1:] for picture in PICTURES.values() for line in picture.lines]
     lacking = []
-    for path, flags in commands():
-        name = " ".join(path)
-        mine = [line for line in lines if tuple(line[: len(path)]) == path]
+    for typed, command in commands():
+        if hasattr(command, "commands"):
+            continue
+        _, *path = typed.split()
+        name, mine = " ".join(path), [line for line in lines if line[: len(path)] == path]
+        flags = [each.opts[0] for each in command.params if getattr(each, "is_flag", False)]
         lacking += [] if mine or name in ELSEWHERE else [name]
         lacking += [f"{name} {flag}" for flag in flags if mine and not any(flag in line for line in mine)]
     assert [each for each in lacking if each not in ELSEWHERE] == []

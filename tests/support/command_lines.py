@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from iris_cli.cli import app, tree
@@ -12,6 +13,15 @@ from iris_cli.cli.command_types import Group
 def root() -> Any:
     """Return the tree of commands."""
     return tree.parser(tree.COMMANDS)
+
+
+def commands(path: str = "iris", command: Any = None) -> Iterator[tuple[str, Any]]:
+    """Every command and group below the root, by what is typed for it."""
+    command = command or root()
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from commands(f"{path} {name}", child)
 
 
 def parsed(line: str) -> Any:

@@ -16,14 +16,7 @@ iris gc --older-than 7d --yes
 
 def gc(
     iris: Context,
-    older_than: Annotated[
-        str,
-        option(
-            "TIME",
-            "Keep files newer than this.",
-            show_default=True,
-        ),
-    ] = "0s",
+    older_than: Annotated[str, option("TIME", "Keep files newer than this.", show_default=True)] = "0s",
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be removed; remove nothing.")] = False,
     yes: Annotated[bool, flag("--yes", "Remove without asking.")] = False,
 ) -> int:
