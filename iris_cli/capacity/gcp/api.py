@@ -80,12 +80,10 @@ class Api:
             raise convert_error(error, project) from error
 
     def nodes(self) -> list[Any]:
-        """Return all nodes."""
         pages = self._pages(self._client.list_nodes, tpu_v2.ListNodesRequest)
         return [tpu_v2.Node.pb(node) for page in pages for node in page.nodes]
 
     def queued_resources(self) -> list[Any]:
-        """Return all queued resources."""
         pages = self._pages(self._client.list_queued_resources, tpu_v2.ListQueuedResourcesRequest)
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 

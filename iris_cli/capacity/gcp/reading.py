@@ -29,32 +29,18 @@ OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
 # CloudState.STOPPED proves that nothing runs on the slice. Google's states STOPPING and HIDDEN (under repair) don't
 # prove it. Slices in these states count as FAILED, so that iris deletes them.
 _NODE_STATES = {
-    "CREATING": CloudState.CREATING,
+    **dict.fromkeys(("CREATING", "RESTARTING", "REIMAGING", "REPAIRING", "STARTING"), CloudState.CREATING),
     "READY": CloudState.READY,
-    "RESTARTING": CloudState.CREATING,
-    "REIMAGING": CloudState.CREATING,
-    "REPAIRING": CloudState.CREATING,
-    "STARTING": CloudState.CREATING,
     "DELETING": CloudState.DELETING,
-    "STOPPED": CloudState.STOPPED,
-    "PREEMPTED": CloudState.STOPPED,
-    "TERMINATED": CloudState.STOPPED,
-    "STOPPING": CloudState.FAILED,
-    "HIDING": CloudState.FAILED,
-    "HIDDEN": CloudState.FAILED,
-    "UNHIDING": CloudState.FAILED,
-    "UNKNOWN": CloudState.FAILED,
+    **dict.fromkeys(("STOPPED", "PREEMPTED", "TERMINATED"), CloudState.STOPPED),
+    **dict.fromkeys(("STOPPING", "HIDING", "HIDDEN", "UNHIDING", "UNKNOWN"), CloudState.FAILED),
 }
 # A SUSPENDED queued resource never resumes, because its nodes are deleted. If a queued resource is ACTIVE, the state of
 # its node counts.
 _REQUEST_STATES = {
-    "CREATING": CloudState.CREATING,
-    "ACCEPTED": CloudState.CREATING,
-    "WAITING_FOR_RESOURCES": CloudState.CREATING,
-    "PROVISIONING": CloudState.CREATING,
+    **dict.fromkeys(("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING"), CloudState.CREATING),
     "ACTIVE": CloudState.READY,
-    "FAILED": CloudState.FAILED,
-    "SUSPENDING": CloudState.FAILED,
+    **dict.fromkeys(("FAILED", "SUSPENDING"), CloudState.FAILED),
     "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
@@ -154,7 +140,6 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
 
 
 def _slice_from_request(name: str, request: Any) -> CloudSlice:
-    """Convert a queued resource without its node."""
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST_STATES)
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):

@@ -19,35 +19,17 @@ SQUEUE_FORMAT = SEPARATOR.join(("%A", "%V", "%e", "%U", "%T", "%N", "%j", "%k", 
 SACCT_FORMAT = "JobIDRaw,Submit,State,NodeList,Reason"
 SINFO_FORMAT = SEPARATOR.join(("%N", "%T", "%E"))
 
-_STATES = {
-    "PENDING": CloudState.CREATING,
-    "CONFIGURING": CloudState.CREATING,
-    "REQUEUED": CloudState.CREATING,
-    "REQUEUE_HOLD": CloudState.CREATING,
-    "REQUEUE_FED": CloudState.CREATING,
-    "SPECIAL_EXIT": CloudState.CREATING,
-    "RESV_DEL_HOLD": CloudState.CREATING,
-    "POWER_UP_NODE": CloudState.CREATING,
-    "RUNNING": CloudState.READY,
-    "RESIZING": CloudState.READY,
-    "SIGNALING": CloudState.READY,
-    "STOPPED": CloudState.READY,  # stopped by a signal: the processes of the job exist
-    "SUSPENDED": CloudState.READY,
-    "COMPLETING": CloudState.DELETING,
-    "STAGE_OUT": CloudState.DELETING,
-    "BOOT_FAIL": CloudState.ENDED,
-    "CANCELLED": CloudState.ENDED,
-    "COMPLETED": CloudState.ENDED,
-    "DEADLINE": CloudState.ENDED,
-    "FAILED": CloudState.ENDED,
-    "LAUNCH_FAILED": CloudState.ENDED,
-    "NODE_FAIL": CloudState.ENDED,
-    "OUT_OF_MEMORY": CloudState.ENDED,
-    "PREEMPTED": CloudState.ENDED,
-    "RECONFIG_FAIL": CloudState.ENDED,
-    "REVOKED": CloudState.ENDED,
-    "TIMEOUT": CloudState.ENDED,
+# All other states, such as PENDING and REQUEUED, count as CREATING.
+_STATE_NAMES = {
+    # STOPPED means stopped by a signal: the processes of the job exist.
+    CloudState.READY: "RUNNING RESIZING SIGNALING STOPPED SUSPENDED",
+    CloudState.DELETING: "COMPLETING STAGE_OUT",
+    CloudState.ENDED: """
+BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED RECONFIG_FAIL REVOKED
+TIMEOUT
+""",
 }
+_STATES = {name: state for state, names in _STATE_NAMES.items() for name in names.split()}
 _NODES_MAY_BE_DOWN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
 _ABSENT = frozenset({"", "None", "(null)", "None assigned"})  # texts for an absent reason or node list
 

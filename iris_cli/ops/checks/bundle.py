@@ -153,7 +153,6 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
 
 
 def _register_config(root: Node | None, redactor: Redactor) -> None:
-    """Register the hosts, users and secret values of a configuration."""
     for key, text in _scalars(root, ""):
         if key in _HOST_KEYS:
             redactor.know_login(text)

@@ -104,8 +104,8 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             host = session.hosts.get(each.worker.id)
             is_whole_slice = host is not None and host.slice in silent_slices
             yield silence_finding(each.worker, silence, host, whole_slice=is_whole_slice)
-    reports = [each.report for each in results if isinstance(each.report, ProbeReport)]
-    skews = [each.skew for each in results if isinstance(each.report, ProbeReport)]
+    answered = [(each, each.report) for each in results if isinstance(each.report, ProbeReport)]
+    skews = [each.skew for each, _ in answered]
     is_local_clock_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
     if is_local_clock_wrong:
         yield warning(
@@ -113,14 +113,13 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             f"this machine's clock {skew_words(-skews[0], 'the clock of every host')}",
             "sudo timedatectl set-ntp true",
         )
-    for each in results:
-        if isinstance(each.report, ProbeReport):
-            known = each.worker.id in cluster.workers
-            refusal = worker_facts(session, cluster, each.report).refusal if known else ""
-            host = session.hosts.get(each.worker.id)
-            skew = 0.0 if is_local_clock_wrong else each.skew
-            yield from host_findings(each.worker, host, each.report, skew, refusal)
-    yield from directory_findings(reports)
+    for each, report in answered:
+        known = each.worker.id in cluster.workers
+        refusal = worker_facts(session, cluster, report).refusal if known else ""
+        host = session.hosts.get(each.worker.id)
+        skew = 0.0 if is_local_clock_wrong else each.skew
+        yield from host_findings(each.worker, host, report, skew, refusal)
+    yield from directory_findings([report for _, report in answered])
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:

@@ -96,7 +96,6 @@ class Calls:
         return (worker, "") in self._open
 
     def open_calls(self) -> list[Call]:
-        """Return the calls without an answer."""
         return list(self._open.values())
 
     @property

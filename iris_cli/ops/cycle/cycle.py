@@ -182,7 +182,6 @@ class Cycles(Struct):
         return self.dispatcher.unanswered | self.dispatcher.calls.busy_workers
 
     def _must_place(self, cluster: Cluster) -> bool:
-        """Return True if this invocation places tasks and a task is pending."""
         return self.schedule and next(cluster.pending_tasks(), None) is not None
 
     def _listen(self) -> None:

@@ -60,7 +60,6 @@ class Readiness:
                 yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def record_go(self, tokens: Iterable[Token]) -> None:
-        """Record that a `go` call for these attempts is sent."""
         for token in tokens:
             self.states[token] = RemoteState.LAUNCHING
             self._goes[token] += 1

@@ -72,7 +72,6 @@ class ReplyQueue:
         return [key for key in keys if key[0] in wanted]
 
     def queue_outcomes(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
-        """Queue the answers to requests whose outcomes were committed."""
         for outcome in outcomes:
             self._queue_answer(cluster, outcome.request, partial(self._answer_or_queue, cluster, outcome))
 
@@ -224,7 +223,6 @@ class ReplyQueue:
             self._queue_answer(cluster, reading.request, partial(_log_answer, reading, chunk, why))
 
     def refuse_readings(self, cluster: Cluster, worker: WorkerId, why: str) -> None:
-        """Refuse the queued log reads of an unreachable worker."""
         for reading in self.to_read.pop(worker, {}).values():
             self._queue_answer(cluster, reading.request, partial(_log_answer, reading, None, why))
 

@@ -13,8 +13,6 @@ from iris_cli.core.constraint_syntax import format_constraint
 
 
 class Engine(StrEnum):
-    """Target engine of an export."""
-
     JOBSET = "jobset"
     SBATCH = "sbatch"
 

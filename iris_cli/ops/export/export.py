@@ -59,5 +59,4 @@ def export(
 
 
 def note_line(note: ExportNote) -> str:
-    """Return a note as one line."""
     return f"not exported: {note.field} ({note.text})" if note.lost else f"to do: {note.field}: {note.text}"

@@ -72,7 +72,6 @@ def gke_tpu(name: str) -> GkeTpu:
 
 @cache
 def gke_types() -> dict[str, GkeTpu]:
-    """Return all types by name."""
     entries = (
         _entry(family, accelerator, topology)
         for family, (accelerator, topologies) in _FAMILIES.items()

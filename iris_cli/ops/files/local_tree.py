@@ -99,7 +99,6 @@ class LocalTree(Struct):
                     os.unlink(name, dir_fd=self._top)
 
     def move_to_final_name(self, name: bytes, parts: Sequence[bytes]) -> None:
-        """Rename a complete file to its final name."""
         with self._parent(parts, create=True) as parent:
             with suppress(FileNotFoundError):
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)

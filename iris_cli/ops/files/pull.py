@@ -95,7 +95,6 @@ def _attempts_with_files(
 def _unfetched(
     directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str, silent: bool = False
 ) -> PulledAttempt:
-    """Return a result without fetched files."""
     return PulledAttempt(
         attempt=attempt_id,
         worker=attempt.worker,
@@ -114,7 +113,6 @@ class _JobPull:
         self.bytes_moved = 0
 
     def report_progress(self, size: int) -> None:
-        """Add `size` to the number of fetched bytes."""
         with self._lock:
             self.bytes_moved += size
 

@@ -258,7 +258,6 @@ def timer_state(entry: CronEntry, directory: Path) -> str:
 
 
 def installed_service(entry: CronEntry, directory: Path) -> str:
-    """Return the text of the installed service; '' if it is not installed."""
     return _read_text(directory / f"{entry.name}.service")
 
 

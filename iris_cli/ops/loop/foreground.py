@@ -194,7 +194,6 @@ class CycleRunner:
         return self.session.view()
 
     def make_cycle_due(self) -> None:
-        """Let the next `run_due_cycle` run a cycle."""
         self._due = 0.0
 
     def reported_state(self, token: Token) -> RemoteState | None:

@@ -89,8 +89,6 @@ SCALE_EVERY = 30.0
 
 
 class LoopEnd(StrEnum):
-    """The reason why a loop ends."""
-
     DONE = "nothing left to do"
     STOPPED = "stopped"
     REPLACED = "replaced by another loop"

@@ -23,8 +23,6 @@ _MAX_ENDED = 20  # number of ended jobs to search for recent failures
 
 
 class Situation(StrEnum):
-    """The situation in the current directory."""
-
     TASK = "task"
     NOWHERE = "nowhere"  # no cluster.yaml exists
     BROKEN = "broken"  # cluster.yaml or the log can't be read

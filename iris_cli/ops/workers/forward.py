@@ -297,7 +297,6 @@ class _Connection:
             self.has_ended = True
 
     def _copy_from(self, stream: ByteStream) -> None:
-        """Copy data from the task to the local client."""
         try:
             while data := stream.receive():
                 self._local.sendall(data)
@@ -307,7 +306,6 @@ class _Connection:
             self.close()
 
     def _copy_to(self, stream: ByteStream) -> None:
-        """Copy data from the local client to the task."""
         try:
             while data := self._local.recv(_CHUNK):
                 stream.send(data)

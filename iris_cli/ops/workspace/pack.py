@@ -186,7 +186,6 @@ def _list_files(request: JobRequest, limit: int, own_paths: Sequence[Path]) -> L
 
 
 def name_of_script(request: JobRequest) -> str:
-    """Return the name of the job script in the workspace."""
     path = Path(request.job_script or "")
     top = Path(request.workdir).resolve() if request.workdir is not None else path.parent
     return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
@@ -204,7 +203,6 @@ def _script_entry(path: Path, name: str) -> archive.Entry:
 
 
 def warn(session: Session, found: Listing) -> None:
-    """Print the warnings about files that are not shipped."""
     for warning in found.warnings[:_MAX_WARNINGS]:
         session.tell(f"warning: {warning}")
     if len(found.warnings) > _MAX_WARNINGS:

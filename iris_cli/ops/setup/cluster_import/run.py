@@ -75,7 +75,6 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
 
 
 def ended_jobs(machines: Sequence[OldMachine]) -> Iterator[str]:
-    """Yield the jobs of the attempts that ended."""
     yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.ended_attempts)
 
 
@@ -170,7 +169,6 @@ def _propose_new_file(
 
 
 def edit_error(proposal: Proposal) -> ConfigError:
-    """Return the error with the edits that the user must make."""
     return ConfigError(
         f"{proposal.path} can't be edited safely: nothing was written",
         problems=proposal.by_hand,
