@@ -38,8 +38,9 @@ class SlurmProvider:
 
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. If several jobs have the same name, cancel all except the oldest."""
-        jobs = [job for job in self._jobs() if self._is_ours(job)]
-        jobs_by_name = reading.group_by_name(jobs)
+        jobs_by_name: dict[str, list[SlurmJob]] = {}
+        for job in sorted(filter(self._is_ours, self._jobs()), key=lambda each: each.order):
+            jobs_by_name.setdefault(job.name, []).append(job)
         surplus = [job for group in jobs_by_name.values() for job in _live_jobs(group)[1:]]
         self._cancel(surplus)
         shown = {
@@ -67,7 +68,9 @@ class SlurmProvider:
             directory = group.connection.remote_dir
             if directory == DEFAULT_REMOTE_DIR:
                 directory = default_directory(self._run_checked(["id", "-u"]).strip(), name)
-            self._run_checked(sbatch(name, self._owner, group, self._holder_lines(directory)))
+            if self._make_holder is None:
+                raise ProviderError(Refusal.INVALID, "transport srun is not available")
+            self._run_checked(sbatch(name, self._owner, group, self._make_holder(directory)))
 
     def delete(self, name: str) -> None:
         """Cancel every job of a slice."""
@@ -118,11 +121,6 @@ class SlurmProvider:
 
     def _hostnames(self, nodes: str) -> Sequence[str]:
         return self._run_checked(["scontrol", "show", "hostnames", nodes]).split()
-
-    def _holder_lines(self, directory: str) -> str:
-        if self._make_holder is None:
-            raise ProviderError(Refusal.INVALID, "transport srun is not available")
-        return self._make_holder(directory)
 
     def _cancel(self, jobs: Sequence[SlurmJob]) -> None:
         if jobs:

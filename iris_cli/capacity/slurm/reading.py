@@ -8,7 +8,7 @@ the last field of a line may contain the separator. Lines in another format are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -178,11 +178,3 @@ def _node_list(text: str) -> str:
 
 def _seconds(text: str) -> int | None:
     return int(text) if text.isdecimal() and text != "0" else None
-
-
-def group_by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
-    """Return the jobs by name, each list in the order of submission."""
-    found: dict[str, list[SlurmJob]] = {}
-    for job in sorted(jobs, key=lambda each: each.order):
-        found.setdefault(job.name, []).append(job)
-    return found

@@ -164,7 +164,7 @@ def _probe_problems(answer: ProbeReport) -> Iterator[str]:
 
 
 def _is_id(text: str) -> bool:
-    return len(text) <= _MAX_ID_LENGTH and text.isascii() and (not text or text.isprintable())
+    return len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()
 
 
 def _is_time(seconds: float) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -92,7 +91,10 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
         live = _live_tokens(draft.cluster)
         to_stop = {each.key: each for each in found.clearable if _token(each) not in live}
         if to_stop:
-            draft.record(_unwedge_event(worker, to_stop.values()))
+            holders = [each.holder for each in to_stop.values() if each.holder is not None]
+            processes = tuple(f"{each.pid}: {each.command[:_MAX_COMMAND]}" for each in holders)
+            attempts = tuple(each.token for each in to_stop.values() if not each.holder and each.token)
+            draft.record(WorkerUnwedged(worker=worker, processes=processes, attempts=attempts))
     targets = tuple(each.target for each in to_stop.values())
     report = _stop_and_report(session, session.cluster, worker, targets, grace)
     deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
@@ -105,15 +107,6 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
         report = _stop_and_report(session, session.view(), worker)
     workers.probe(session, [worker])
     return WorkerObstacles(worker=worker, obstacles=remaining, lock=present.lock, unseen=present.unseen)
-
-
-def _unwedge_event(worker: WorkerId, obstacles: Iterable[Obstacle]) -> WorkerUnwedged:
-    holders = [each.holder for each in obstacles if each.holder is not None]
-    return WorkerUnwedged(
-        worker=worker,
-        processes=tuple(f"{each.pid}: {each.command[:_MAX_COMMAND]}" for each in holders),
-        attempts=tuple(each.token for each in obstacles if each.holder is None and each.token is not None),
-    )
 
 
 def _stop_and_report(

@@ -53,7 +53,11 @@ def _make_listing(
     """Return the listing. Raises UsageError if a file can't be shipped, or if the tar file exceeds `limit` bytes."""
     for kind, applies in archive.UNPACKABLE:
         if unpackable := [each for each in entries if applies(each)]:
-            names = ", ".join(_entry_words(each) for each in unpackable[:_MAX_NAMES])
+            words = [
+                f"{each.name} -> {each.target}" if each.target is not None else each.name
+                for each in unpackable
+            ]
+            names = ", ".join(map(clip, words[:_MAX_NAMES]))
             more = f" and {len(unpackable) - _MAX_NAMES} more" if len(unpackable) > _MAX_NAMES else ""
             raise UsageError(
                 f"{directory} holds {kind}: {names}{more}",
@@ -102,10 +106,6 @@ def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
         return archive.Entry(name, status.st_size, executable, None, archive.version_of(status))
     warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
     return None
-
-
-def _entry_words(entry: archive.Entry) -> str:
-    return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
 
 
 _TRIES = 3  # maximum number of tries if files change while they are packed
