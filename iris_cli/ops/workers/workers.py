@@ -112,9 +112,7 @@ def accept(session: Session, probed: ProbeResult) -> ProbeResult:
         if isinstance(seen, Silence):
             workers.record_silence(draft, seen, session.limits)
         else:
-            live_jobs = dict.fromkeys(
-                attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker.id)
-            )
+            live_jobs = dict.fromkeys(attempt.task.job for attempt in current.claims)
             identity.apply_probe(
                 draft, worker_facts(session, draft.cluster, seen), session.limits, trusted=True
             )
@@ -177,17 +175,15 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
     check_utf8("--reason", reason)
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
+        live_jobs = dict.fromkeys(attempt.task.job for attempt in worker.claims)
         if worker.claims and not dead:
             alive = ", ".join(map(str, list(worker.claims)[:_MAX_NAMES]))
             more = ", …" if len(worker.claims) > _MAX_NAMES else ""
-            jobs = " ".join(dict.fromkeys(attempt.task.job for attempt in worker.claims))
+            jobs = " ".join(live_jobs)
             raise IrisError(
                 f"{name} still has unfinished work: {alive}{more}",
                 hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
-        live_jobs = dict.fromkeys(
-            attempt_id.task.job for attempt_id, _ in draft.cluster.live_attempts_on(worker.id)
-        )
         error = f"{reason} ({worker.id})" if reason else f"host {worker.id} was declared dead by the operator"
         identity.presume_all_gone(draft, worker.id, error)
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))

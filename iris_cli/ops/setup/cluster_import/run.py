@@ -49,15 +49,14 @@ def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMa
 
 
 def _old_machine(cluster: Cluster, worker: WorkerId, recreated: Recreated) -> OldMachine:
-    attempts = cluster.live_attempts_on(worker) if worker in cluster.workers else ()
-    live = [attempt_id for attempt_id, _ in attempts]
+    live = tuple(cluster.workers[worker].claims) if worker in cluster.workers else ()
     ghosts = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
     created_at = recreated.created_at
     reason = f"slice {recreated.name} {recreated.how}"
     for attempt_id in (*live, *ghosts):
         if created_at is None or cluster.attempt(attempt_id).assigned_at >= created_at:
             return OldMachine(worker=worker, reason=reason, kept=attempt_id)
-    return OldMachine(worker=worker, reason=reason, ended_attempts=tuple(live))
+    return OldMachine(worker=worker, reason=reason, ended_attempts=live)
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
