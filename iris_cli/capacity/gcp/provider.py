@@ -7,16 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from iris_cli.capacity.gcp import reading
 from iris_cli.capacity.gcp.api import Api, RetryPolicy, build_node, build_queued_resource
-from iris_cli.capacity.gcp.reading import (
-    OWNER,
-    cloud_slice,
-    failed_creation,
-    is_being_deleted,
-    merge_resources,
-    request_label,
-    short_name,
-)
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
@@ -47,10 +39,10 @@ class GcpProvider:
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. Read queued resources BEFORE nodes, so that no node of an ACTIVE resource is missing."""
         requests = self._api.queued_resources()
-        found = merge_resources(requests, self._api.nodes(), self._owner)
+        found = reading.merge_resources(requests, self._api.nodes(), self._owner)
         now = self._clock.now()
         listed = [
-            cloud_slice(name, each, now, self._known.get(name), self._host_keys)
+            reading.cloud_slice(name, each, now, self._known.get(name), self._host_keys)
             for name, each in found.items()
         ]
         return (*listed, *self._missing_slices(found))
@@ -76,27 +68,28 @@ class GcpProvider:
 
     def _delete(self, name: str) -> bool:
         request, node = self._api.queued_resource(name), self._api.node(name)
-        if request is not None and request_label(request, OWNER) != self._owner:
+        if request is not None and reading.request_label(request, reading.OWNER) != self._owner:
             request = None
-        if request is not None and not is_being_deleted(request):
+        if request is not None and not reading.is_being_deleted(request):
             return self._api.delete_queued_resource(name)
-        if node is not None and self._is_ours(node, request) and not is_being_deleted(node):
+        if node is not None and self._is_ours(node, request) and not reading.is_being_deleted(node):
             return self._api.delete_node(name)
         return True
 
     def _exists(self, name: str) -> bool:
         """Return whether the owner has a slice with that name. Raises ProviderError if another owner has it."""
         request, node = self._api.queued_resource(name), self._api.node(name)
-        is_foreign = request is not None and request_label(request, OWNER) != self._owner
+        is_foreign = request is not None and reading.request_label(request, reading.OWNER) != self._owner
         if is_foreign or (node is not None and not self._is_ours(node, request)):
             raise ProviderError(Refusal.INVALID, f"a slice {name} of another owner exists")
         return request is not None or node is not None
 
     def _is_ours(self, node: Any, request: Any | None) -> bool:
         """Return whether a node is the owner's. `request`: the owner's queued resource with the same name, or None."""
-        by_label = bool(node.labels.get(OWNER) == self._owner)
+        by_label = bool(node.labels.get(reading.OWNER) == self._owner)
         return by_label or (
-            request is not None and short_name(node.queued_resource) == short_name(request.name)
+            request is not None
+            and reading.short_name(node.queued_resource) == reading.short_name(request.name)
         )
 
     def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
@@ -120,6 +113,6 @@ class GcpProvider:
         except ProviderError:
             return  # operations only give reasons; the list is complete without them
         for each in expected:
-            missing = failed_creation(each.name, operations)
+            missing = reading.failed_creation(each.name, operations)
             if missing is not None:
                 yield replace(missing, group=each.group)

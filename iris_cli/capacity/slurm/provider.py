@@ -39,8 +39,8 @@ class SlurmProvider:
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. If several jobs have the same name, cancel all except the oldest."""
         jobs_by_name: dict[str, list[SlurmJob]] = {}
-        for job in sorted(filter(self._is_ours, self._jobs()), key=lambda each: each.order):
-            jobs_by_name.setdefault(job.name, []).append(job)
+        for each in sorted(filter(self._is_ours, self._jobs()), key=lambda each: each.order):
+            jobs_by_name.setdefault(each.name, []).append(each)
         surplus = [job for group in jobs_by_name.values() for job in _live_jobs(group)[1:]]
         self._cancel(surplus)
         shown = {

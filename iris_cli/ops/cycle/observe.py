@@ -21,15 +21,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import Submit
-from iris_cli.ops.cycle import requests
-from iris_cli.ops.cycle.answers import (
-    MAX_UPTIME,
-    LogChunks,
-    Observation,
-    WorkspaceFetch,
-    validate,
-    worker_facts,
-)
+from iris_cli.ops.cycle import answers, requests
 from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
 from iris_cli.ops.outcomes.stack_places import with_stack_places
 from iris_cli.ops.secret_values import mask, values_to_mask
@@ -79,7 +71,7 @@ class WorkerAnswer(Struct, frozen=True):
     attempts that the call prepares or starts.
     """
 
-    observation: Observation
+    observation: answers.Observation
     at: float
     context: CallContext
     called_at: float | None = None
@@ -104,11 +96,11 @@ def validated_answer(
     session: Session,
     context: CallContext,
     called_at: float,
-    observation: Observation,
+    observation: answers.Observation,
     launching: tuple[AttemptId, ...] = (),
 ) -> WorkerAnswer:
     """Return the validated answer of a worker. An implausible answer becomes a Silence."""
-    valid = validate(observation, context.worker, context.tokens)
+    valid = answers.validate(observation, context.worker, context.tokens)
     task_requests = requests.read_requests(valid, context.attempts)
     return WorkerAnswer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
 
@@ -160,7 +152,7 @@ def poll_call(
     poll: Poll,
     context: CallContext,
     open_requests: Sequence[Key] = (),
-) -> Callable[[], Observation]:
+) -> Callable[[], answers.Observation]:
     """Return the function that makes the first call of a poll. The worker does not report `open_requests` again."""
     worker = cluster.workers[poll.worker]
     target = session.target(worker)
@@ -169,7 +161,7 @@ def poll_call(
     if poll.stops:
         return partial(session.runner.stop, target, poll.stops)
 
-    def poll_attempts() -> Observation:
+    def poll_attempts() -> answers.Observation:
         renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
         observation = session.runner.poll(
             target, list(context.attempts), renew=renew, open_requests=open_requests
@@ -276,13 +268,15 @@ def settle(
             session.fault(f"settling {job}", error)
 
 
-def decide_losses(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
+def decide_losses(session: Session, draft: Draft, observations: Iterable[answers.Observation]) -> None:
     """Record which workers are lost and which leases have expired, according to all answers of a cycle."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
     }
-    about_attempts = (each for each in observations if not isinstance(each, LogChunks | WorkspaceFetch))
+    about_attempts = (
+        each for each in observations if not isinstance(each, answers.LogChunks | answers.WorkspaceFetch)
+    )
     touched = failure_detection.count_silences(draft, about_attempts, policies, session.limits)
     touched += failure_detection.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
@@ -303,12 +297,12 @@ def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tupl
         if context.reaped and observation.sent:
             reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()))
         return _NO_RESULT
-    if isinstance(observation, LogChunks | WorkspaceFetch):
+    if isinstance(observation, answers.LogChunks | answers.WorkspaceFetch):
         return _NO_RESULT
     if answer.called_at is not None:
         workers.record_clock(draft, observation.worker, observation.clock, answer.called_at, answer.at)
     if isinstance(observation, ProbeReport):
-        found = worker_facts(session, draft.cluster, observation)
+        found = answers.worker_facts(session, draft.cluster, observation)
         identity.apply_probe(draft, found, session.limits)
         return _NO_RESULT
     if isinstance(observation, ReapReport):
@@ -397,4 +391,4 @@ def _run_time(report: AttemptReport) -> float | None:
     started, ended = report.started_ago, report.ended_ago
     if report.state not in FINAL_STATES or started is None or ended is None:
         return None
-    return round(started - ended, 3) if 0 <= ended <= started <= MAX_UPTIME else None
+    return round(started - ended, 3) if 0 <= ended <= started <= answers.MAX_UPTIME else None

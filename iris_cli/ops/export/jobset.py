@@ -13,16 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core import MAX_STRING, Job, count, describe, pattern
-from iris_cli.core.constraints import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    Constraint,
-    ConstraintOp,
-    preemptible_preference_from_constraints,
-)
+from iris_cli.core import MAX_STRING, Job, constraints, count, describe, pattern
 from iris_cli.core.resources import AUTO
 from iris_cli.errors import UsageError
 from iris_cli.ops.export import pod_script
@@ -47,11 +38,15 @@ NO_IMAGE = "IMAGE"
 
 _QUEUE = pattern(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _LABELS: Mapping[str, str] = {
-    REGION_ATTRIBUTE_KEY: "topology.kubernetes.io/region",
-    ZONE_ATTRIBUTE_KEY: "topology.kubernetes.io/zone",
+    constraints.REGION_ATTRIBUTE_KEY: "topology.kubernetes.io/region",
+    constraints.ZONE_ATTRIBUTE_KEY: "topology.kubernetes.io/zone",
 }
 _SPOT = "cloud.google.com/gke-spot"
-_OPERATORS = {ConstraintOp.EQ: "In", ConstraintOp.IN: "In", ConstraintOp.NE: "NotIn"}
+_OPERATORS = {
+    constraints.ConstraintOp.EQ: "In",
+    constraints.ConstraintOp.IN: "In",
+    constraints.ConstraintOp.NE: "NotIn",
+}
 _NODE_POOL = "cloud.google.com/gke-nodepool"
 _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
@@ -212,15 +207,15 @@ def _affinity_terms(job: Job) -> Iterator[dict[str, Any]]:
         if each.key in _LABELS:
             values = [str(value.value) for value in each.operands]
             yield {"key": _LABELS[each.key], "operator": _OPERATORS[each.op], "values": values}
-    spot = preemptible_preference_from_constraints(job.constraints)
+    spot = constraints.preemptible_preference_from_constraints(job.constraints)
     if spot is not None:
         yield {"key": _SPOT, "operator": "In" if spot else "NotIn", "values": ["true"]}
 
 
-def _is_exported(constraint: Constraint) -> bool:
+def _is_exported(constraint: constraints.Constraint) -> bool:
     if not constraint.required:
         return False
-    if constraint.key == PREEMPTIBLE_ATTRIBUTE_KEY:
+    if constraint.key == constraints.PREEMPTIBLE_ATTRIBUTE_KEY:
         return True
     has_counterpart = constraint.key in _LABELS and constraint.op in _OPERATORS
     return has_counterpart and all(is_label_value(str(value.value)) for value in constraint.operands)
@@ -302,7 +297,7 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
         yield lost_note("gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector")
     gang = job.coscheduling
     if gang is not None and not (
-        job.resources.device_type == "tpu" and gang.group_by == TPU_NAME_ATTRIBUTE_KEY
+        job.resources.device_type == "tpu" and gang.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY
     ):
         yield lost_note("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
     if job.timeout and not source.starts_together and job.max_retries_failure:

@@ -11,12 +11,7 @@ from msgspec import Struct, structs
 from iris_cli.config.job_file import load_job_file
 from iris_cli.config.job_script import is_script, load_job_script
 from iris_cli.config.schema import Defaults
-from iris_cli.core import AttributeValue, Cluster, Job, JobRequest, clip, lookup, parse_job_id
-from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-)
+from iris_cli.core import AttributeValue, Cluster, Job, JobRequest, attributes, clip, lookup, parse_job_id
 from iris_cli.core.lifecycle.request_fields import merge_requests
 from iris_cli.core.lifecycle.submit import PossibleWorkers, accept
 from iris_cli.errors import ConfigError, UsageError
@@ -113,8 +108,8 @@ def _fictitious_workers(request: JobRequest) -> PossibleWorkers:
         return ()
     return (
         {
-            DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
-            DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(known.name),
-            TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(known.vms),
+            attributes.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
+            attributes.DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(known.name),
+            attributes.TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(known.vms),
         },
     )

@@ -16,14 +16,7 @@ from iris_cli.clock import Clock, iso_time
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.files import DISK, open_safely, try_lock, writing
-from iris_cli.journal.files.runners import (
-    LOOP,
-    LoopOrder,
-    Runner,
-    RunnerLock,
-    read_loop_order,
-    write_loop_order,
-)
+from iris_cli.journal.files import runners
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cluster_handle import ClusterHandle, this_program
@@ -154,20 +147,22 @@ def spawn(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> int
     see the loop as the runner from the start.
     """
     state, now, interval = handle.state, handle.clock.now(), handle.config.limits.loop_interval
-    lock = state.runners.hold(LOOP, COMMAND, interval=interval, since=now)
+    lock = state.runners.hold(runners.LOOP, COMMAND, interval=interval, since=now)
     if lock is None:
         return None
     # The recorded command stays empty until the loop has started and records its command.
-    lock.write(Runner(kind=LOOP, actor=state.actor, interval=interval, since=now))
+    lock.write(runners.Runner(kind=runners.LOOP, actor=state.actor, interval=interval, since=now))
     try:
         pid = _start_process(handle, lock, environ)
-        lock.write(Runner.of_process(pid, LOOP, state.actor, "", interval=interval, since=now))
+        lock.write(
+            runners.Runner.of_process(pid, runners.LOOP, state.actor, "", interval=interval, since=now)
+        )
     finally:
         lock.hand_over()
     return pid
 
 
-def _start_process(handle: ClusterHandle, lock: RunnerLock, environ: Mapping[str, str]) -> int:
+def _start_process(handle: ClusterHandle, lock: runners.RunnerLock, environ: Mapping[str, str]) -> int:
     words = [*scope_of(environ), *loop_program(handle), "--lock-fd", str(lock.descriptor)]
     log = open_loop_log(handle.state.path)
     try:
@@ -201,7 +196,7 @@ def may_start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) ->
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False
-    return handle.config.loop is not Mode.OFF and not read_loop_order(handle.state.path).stopped
+    return handle.config.loop is not Mode.OFF and not runners.read_loop_order(handle.state.path).stopped
 
 
 def start_if_needed(handle: ClusterHandle, session: Session) -> int | None:
@@ -213,34 +208,34 @@ def start_if_needed(handle: ClusterHandle, session: Session) -> int | None:
     # Look for runners AFTER reading the log, because a runner that ends releases its lock before its last read of the
     # log.
     cycles = cycles_of(session.state, session.clock.now())
-    if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
+    if cycles.has_next_cycle or cycles.by == runners.LOOP:  # a suspended loop keeps its lock
         return None
     return spawn(handle)
 
 
-def record_order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
+def record_order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> runners.LoopOrder:
     """Record the order that every running loop must end. Return the order. Raises NotWritableError.
 
     If `stopped`, no loop may start until `iris loop start`.
     """
-    new_order = LoopOrder(
+    new_order = runners.LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
         stopped=stopped,
         by=f"{state.actor} {command}",
         since=iso_time(clock.now()),
     )
     with writing(state.path / LOOP_ORDER):
-        write_loop_order(state.path, DISK, new_order)
+        runners.write_loop_order(state.path, DISK, new_order)
     return new_order
 
 
-def stop(state: StateDir, clock: Clock) -> Runner | None:
+def stop(state: StateDir, clock: Clock) -> runners.Runner | None:
     """Stop the loop. No loop starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
     record_order(state, clock, stopped=True, command="iris loop stop")
     return end_loop(state, clock)
 
 
-def start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> Runner:
+def start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> runners.Runner:
     """Start a loop with this environment. A running loop ends first. Return the new runner. Raises IrisError."""
     state, clock = handle.state, handle.clock
     record_order(state, clock, stopped=False, command="iris loop start")
@@ -257,12 +252,12 @@ def start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> Run
     raise IrisError("the background loop ended at once", hint=f"read {state.path / LOOP_LOG}")
 
 
-def running_loop(state: StateDir) -> Runner | None:
+def running_loop(state: StateDir) -> runners.Runner | None:
     """Return the runner of the loop that holds the runner lock now, or None."""
-    return next((each for each in state.runners.live_runners() if each.kind == LOOP), None)
+    return next((each for each in state.runners.live_runners() if each.kind == runners.LOOP), None)
 
 
-def end_loop(state: StateDir, clock: Clock) -> Runner | None:
+def end_loop(state: StateDir, clock: Clock) -> runners.Runner | None:
     """Make the running loop end. Call `record_order` first. Return the loop's runner, or None if no loop ran.
 
     A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs. SIGKILL loses no state. Raises

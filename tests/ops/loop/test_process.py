@@ -16,6 +16,7 @@ import pytest
 import iris_cli
 from iris_cli.clock import SystemClock
 from iris_cli.errors import NotWritableError
+from iris_cli.journal.files import runners
 from iris_cli.journal.files.runners import LOOP, Runner, read_loop_order
 from iris_cli.ops.loop import start
 from tests.house.rules import ROOT
@@ -173,7 +174,7 @@ def test_a_start_in_a_directory_that_can_not_be_written_fails_with_words(
     def read_only(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(start, "write_loop_order", read_only)
+    monkeypatch.setattr(runners, "write_loop_order", read_only)
     with pytest.raises(NotWritableError, match=r"loop\.json can't be written: Read-only"):
         start.start(operator.place(), operator.environ())
 

@@ -23,19 +23,13 @@ from iris_cli.config.yaml_text import NewHost
 from iris_cli.core import Connection, clip, did_you_mean, is_name
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.errors import IrisError, UnreachableError, UsageError
-from iris_cli.ops.setup.cluster_import.nodes import (
-    LIST_COMMAND,
-    FoundSlice,
-    SkippedEntry,
-    SourceContent,
-    read_nodes,
-)
+from iris_cli.ops.setup.cluster_import import nodes
 from iris_cli.ops.setup.init import read_host, read_slice
 from iris_cli.remote.ssh.config import Hop, Routes, host_names
 from iris_cli.remote.transport import NoAnswer
 
 
-def read_host_list(text: str) -> SourceContent:
+def read_host_list(text: str) -> nodes.SourceContent:
     """Read hosts separated by blanks or line feeds. `#` begins a comment. Raises UsageError with the line number."""
     words = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
@@ -45,23 +39,23 @@ def read_host_list(text: str) -> SourceContent:
     return _read_words(words)
 
 
-def _read_words(words: Iterable[tuple[str, str]]) -> SourceContent:
+def _read_words(words: Iterable[tuple[str, str]]) -> nodes.SourceContent:
     """Read hosts and slices from pairs of position and word. Error messages begin with the position."""
     hosts: dict[NewHost, None] = {}
-    slices: dict[str, FoundSlice] = {}
+    slices: dict[str, nodes.FoundSlice] = {}
     for position, word in words:
         try:
             if "=" in word:
                 listed = read_slice(word)
                 addresses = tuple(host for each in listed.hosts for host in expand_hosts(each))
-                slices[listed.name] = FoundSlice(name=listed.name, type=listed.type, internal=addresses)
+                slices[listed.name] = nodes.FoundSlice(name=listed.name, type=listed.type, internal=addresses)
             else:
                 hosts.update(dict.fromkeys(_read_hosts(word)))
         except UsageError as error:
             raise UsageError(f"{position}{error.message}", hint=error.hint) from error
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
-    return SourceContent(hosts=tuple(hosts), slices=tuple(slices.values()))
+    return nodes.SourceContent(hosts=tuple(hosts), slices=tuple(slices.values()))
 
 
 def _read_hosts(word: str) -> list[NewHost]:
@@ -74,7 +68,7 @@ def _read_hosts(word: str) -> list[NewHost]:
 _GIT_USER = "git"  # the user of git servers in SSH configurations; git servers provide no shell
 
 
-def read_ssh_config(path: Path) -> SourceContent:
+def read_ssh_config(path: Path) -> nodes.SourceContent:
     """Read the hosts of the SSH configuration. Patterns such as `*.lab` are ignored. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}", hint="use --from FILE, or name the hosts")
@@ -83,20 +77,20 @@ def read_ssh_config(path: Path) -> SourceContent:
     except NoAnswer as error:
         raise UsageError(error.detail, hint=error.hint) from error
     routes_by_name: dict[str, tuple[Hop, ...]] = {}
-    skipped: list[SkippedEntry] = []
+    skipped: list[nodes.SkippedEntry] = []
     for name in names:
         try:
             routes_by_name[name] = routes.resolve(Connection(host=name))
         except NoAnswer as error:
-            skipped.append(SkippedEntry(name, error.detail, error.hint))
+            skipped.append(nodes.SkippedEntry(name, error.detail, error.hint))
     found = list(_check_hosts(routes_by_name))
-    return SourceContent(
+    return nodes.SourceContent(
         hosts=tuple(each for each in found if isinstance(each, NewHost)),
-        skipped=(*skipped, *(each for each in found if isinstance(each, SkippedEntry))),
+        skipped=(*skipped, *(each for each in found if isinstance(each, nodes.SkippedEntry))),
     )
 
 
-def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | SkippedEntry]:
+def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | nodes.SkippedEntry]:
     jumps: dict[str, str] = {}
     for name, route in routes_by_name.items():
         for hop in route[:-1]:
@@ -106,15 +100,15 @@ def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost
         last_hop = route[-1]
         key = (*(f"{hop.host} {hop.port}" for hop in route), last_hop.proxy_command)
         if name in jumps:
-            yield SkippedEntry(
+            yield nodes.SkippedEntry(
                 name, f"it is a jump host, for example of {jumps[name]}", f"iris cluster import {name}"
             )
         elif last_hop.user == _GIT_USER:
-            yield SkippedEntry(name, "the user git can't run commands")
+            yield nodes.SkippedEntry(name, "the user git can't run commands")
         elif not is_name(name):
-            yield SkippedEntry(name, "its name is not valid for a worker")
+            yield nodes.SkippedEntry(name, "its name is not valid for a worker")
         elif key in names_by_route:
-            yield SkippedEntry(name, f"same host as {names_by_route[key]}")
+            yield nodes.SkippedEntry(name, f"same host as {names_by_route[key]}")
         else:
             names_by_route[key] = name
             yield NewHost(name, name)
@@ -147,7 +141,7 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
-) -> SourceContent:
+) -> nodes.SourceContent:
     """Read the source of `--from`, and keep the entries that match `names` ((): all entries).
 
     If `source` is '', `names` are hosts to import. Raises UsageError.
@@ -155,7 +149,7 @@ def read_source(
     if not source:
         return _read_words([("", word) for word in names])
     if source == GCP:
-        found = read_nodes(list_nodes(project, zone, clock))
+        found = nodes.read_nodes(list_nodes(project, zone, clock))
     elif source == SSH_CONFIG:
         found = read_ssh_config(home / ".ssh" / "config")
     else:
@@ -165,12 +159,12 @@ def read_source(
     return _filter(found, names) if names else found
 
 
-def _read_text(source: str) -> SourceContent:
+def _read_text(source: str) -> nodes.SourceContent:
     """Read a file. Its content shows of which supported kind it is."""
     text = _read_file(source)
     _check_is_list(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
-        return read_nodes(text)
+        return nodes.read_nodes(text)
     if not _SSH_LINE.search(text):
         return read_host_list(text)
     if source == STDIN:
@@ -186,7 +180,7 @@ def _check_is_list(source: str, first_line: str) -> None:
             hint="run that command alone, and without 2>&1",
         )
     if _TABLE.match(first_line):
-        raise UsageError(f"{_source_words(source)}: this is a table, not JSON", hint=LIST_COMMAND)
+        raise UsageError(f"{_source_words(source)}: this is a table, not JSON", hint=nodes.LIST_COMMAND)
 
 
 def _source_words(source: str) -> str:
@@ -214,7 +208,7 @@ def _read_file(source: str) -> str:
     return text
 
 
-def _filter(found: SourceContent, patterns: Sequence[str]) -> SourceContent:
+def _filter(found: nodes.SourceContent, patterns: Sequence[str]) -> nodes.SourceContent:
     def matches(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -254,7 +248,7 @@ def _node_lists(directory: Path) -> Iterator[Offer]:
     for path in sorted(directory.glob("*.json"))[:_MAX_FILES]:
         with suppress(OSError, ValueError, IrisError):
             if path.is_file() and path.stat().st_size <= _MAX_OFFERED:
-                found = read_nodes(path.read_text("utf-8"))
+                found = nodes.read_nodes(path.read_text("utf-8"))
                 if found.slices:
                     name = shlex.quote(path.name)
                     yield Offer(f"iris cluster import --from {name}", slices=len(found.slices))
