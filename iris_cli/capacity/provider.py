@@ -45,9 +45,6 @@ class SliceProvider(Protocol):
         ...
 
 
-# Slices that the operator creates
-
-
 def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     """Yield the lines of instructions for creating slices and adding them to `cluster.yaml`."""
     template = group.template

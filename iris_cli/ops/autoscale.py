@@ -103,9 +103,6 @@ def adopt(session: Session, unknown: Sequence[str]) -> None:
         slices.record_new_owner(draft, this_owner(session), session.cluster_id, unknown)
 
 
-# Listings
-
-
 def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]:
     """List the slices of all scopes with slices or scale groups. Return the listings, and the errors by scope."""
     before = dict(session.cluster.slices)
@@ -155,9 +152,6 @@ def _login_host_runner(session: Session, host: str) -> Run:
         )
 
     return run
-
-
-# Decisions
 
 
 def _decide(session: Session, listings: Sequence[slices.Listing], errors: Mapping[Scope, str]) -> ScalingPlan:
@@ -222,9 +216,6 @@ def _error_words(error: Exception) -> str:
     return error.message if isinstance(error, ProviderError) else f"{type(error).__name__}: {error}"
 
 
-# New VMs
-
-
 def _probe(session: Session) -> None:
     """Probe the VMs of booting slices, and record the slices that are complete."""
     now, cluster = session.clock.now(), session.cluster
@@ -239,9 +230,6 @@ def _probe(session: Session) -> None:
     if due:
         probe_workers(session, list(due))
         session.decide(slices.join_complete_slices)
-
-
-# Host keys of new VMs
 
 
 def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
@@ -273,9 +261,6 @@ def _is_deleted_vm(session: Session, worker: str) -> bool:
         return False
     ours = name == slice_name(record.name, session.cluster_id, int(number))
     return ours and name not in session.cluster.slices and worker not in session.hosts
-
-
-# Set-up command of new VMs
 
 
 def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None:

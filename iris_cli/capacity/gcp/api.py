@@ -259,9 +259,6 @@ def _name_in_project(name: str) -> str:
     return name.partition("/locations/")[2]
 
 
-# Nodes and queued resources to create.
-
-
 _FAMILIES = {"v5litepod": "V5LITE_POD"}
 _SSH_KEYGEN_TIMEOUT = 10.0
 

@@ -136,9 +136,6 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
     return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_CAPACITY)
 
 
-# Queued resources
-
-
 def _slice_from_request(name: str, request: Any) -> CloudSlice:
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST_STATES)
     quota = False
@@ -147,9 +144,6 @@ def _slice_from_request(name: str, request: Any) -> CloudSlice:
         refusal, detail = parse_status(why.code, why.message)
         quota = refusal in _NO_CAPACITY
     return CloudSlice(name=name, state=state, group=request_label(request, GROUP), detail=detail, quota=quota)
-
-
-# Nodes
 
 
 def _slice_from_node(

@@ -76,8 +76,6 @@ class SlurmProvider:
         """Cancel every job of a slice."""
         self._cancel([job for job in _live_jobs(self._jobs_named(name)) if self._is_ours(job)])
 
-    # Slurm's answers
-
     def _is_ours(self, job: SlurmJob) -> bool:
         return find_group(job.comment, job.name, self._owner) is not None
 
@@ -131,8 +129,6 @@ class SlurmProvider:
         if result.status != 0:
             raise convert_error(command[0], result)
         return result.stdout
-
-    # One slice
 
     def _job_to_list(self, name: str, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
         """Return a slice's oldest live job, otherwise the ended job of a slice in the log, or None."""

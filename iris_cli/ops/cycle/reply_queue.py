@@ -171,8 +171,6 @@ class ReplyQueue:
             return self.may_poll(observation.worker) and not answer.deferred.isdisjoint(observation.asking)
         return isinstance(observation, WorkspaceFetch) and not observation.problem
 
-    # Workspaces of child jobs
-
     def calls_to_fetch(self, session: Session, cluster: Cluster) -> Iterator[Call]:
         """Yield calls that fetch workspaces for child jobs, at most MAX_FETCHES at a time and one per worker."""
         busy = {_worker_of(cluster, request) for request in self._fetching.values()}
@@ -191,8 +189,6 @@ class ReplyQueue:
             self._fetching[key] = request
             act = partial(fetch, session, worker, request.token, wanted)
             yield Call(context=call_context(cluster, worker.id), act=act, fetches=key)
-
-    # Logs
 
     def call_to_read(
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, LogReading]
