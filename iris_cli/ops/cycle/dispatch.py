@@ -5,11 +5,11 @@ Launching is idempotent for each token. If an invocation dies, another invocatio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from math import inf, isinf
 from typing import TypeVar
 
 from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker, WorkerCondition, WorkerId
@@ -153,11 +153,7 @@ class Dispatcher:
             self._to_start[attempt.worker] = None
 
     def process_calls(
-        self,
-        *,
-        patience: float = math.inf,
-        until: float = math.inf,
-        is_done: Callable[[], bool] = lambda: False,
+        self, *, patience: float = inf, until: float = inf, is_done: Callable[[], bool] = lambda: False
     ) -> bool:
         """Send queued calls and record their answers. Return True once no call is open.
 
@@ -176,7 +172,7 @@ class Dispatcher:
             wait = 0.0 if is_enough else min(patience, until - self.session.clock.monotonic())
             if wait <= 0 and not is_enough:
                 return False
-            returned = self.calls.take(None if math.isinf(wait) else wait)
+            returned = self.calls.take(None if isinf(wait) else wait)
             for call, answer in returned:
                 self._receive(call, answer)
             if not returned:
