@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -67,30 +66,26 @@ class GcpProvider:
             )
 
     def _delete(self, name: str) -> bool:
-        request, node = self._api.queued_resource(name), self._api.node(name)
-        if request is not None and reading.request_label(request, reading.OWNER) != self._owner:
-            request = None
+        _, (request, node) = self._find(name)
         if request is not None and not reading.is_being_deleted(request):
             return self._api.delete_queued_resource(name)
-        if node is not None and self._is_ours(node, request) and not reading.is_being_deleted(node):
+        if node is not None and not reading.is_being_deleted(node):
             return self._api.delete_node(name)
         return True
 
     def _exists(self, name: str) -> bool:
         """Return whether the owner has a slice with that name. Raises ProviderError if another owner has it."""
-        request, node = self._api.queued_resource(name), self._api.node(name)
-        is_foreign = request is not None and reading.request_label(request, reading.OWNER) != self._owner
-        if is_foreign or (node is not None and not self._is_ours(node, request)):
+        found, ours = self._find(name)
+        if found != ours:
             raise ProviderError(Refusal.INVALID, f"a slice {name} of another owner exists")
-        return request is not None or node is not None
+        return any(each is not None for each in ours)
 
-    def _is_ours(self, node: Any, request: Any | None) -> bool:
-        """Return whether a node is the owner's. `request`: the owner's queued resource with the same name, or None."""
-        by_label = bool(node.labels.get(reading.OWNER) == self._owner)
-        return by_label or (
-            request is not None
-            and reading.short_name(node.queued_resource) == reading.short_name(request.name)
-        )
+    def _find(self, name: str) -> tuple[reading.Resources, reading.Resources]:
+        """Return the resources with that name, and those of them that belong to the owner."""
+        found = reading.Resources(self._api.queued_resource(name), self._api.node(name))
+        requests, nodes = ([each] if each is not None else [] for each in found)
+        by_name = reading.merge_resources(requests, nodes, self._owner)
+        return found, by_name.get(name, reading.Resources(None, None))
 
     def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
         """Return the host keys of a node; () if they can't be read."""

@@ -199,7 +199,8 @@ def _wait_or_follow(iris: Context, session: "Session", job_id: "JobId", *, wait:
 
 
 def _show_plan(iris: Context, request: "JobRequest") -> int:
-    from iris_cli.ops.jobs.launch import dry_run, files_to_ship
+    from iris_cli.ops.jobs.launch import dry_run
+    from iris_cli.ops.workspace.pack import files_to_ship
     from iris_cli.render import plans as render
 
     session = iris.session("iris launch --dry-run")

@@ -33,7 +33,6 @@ from iris_cli.ops.views.offered import offers
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
-    from iris_cli.ops.workspace.pack import Listing
 
 
 _SET_UP_WAIT = 10.0  # seconds; enough to unpack a directory, but not to install a framework
@@ -125,16 +124,6 @@ def _unreachable_workers(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]
 def _has_files(request: JobRequest) -> bool:
     """Return True if files are packed for the job."""
     return request.workdir is not None or request.job_script is not None
-
-
-def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
-    """Return the files to ship with the job; None if it ships no files. Print warnings. Raises UsageError."""
-    from iris_cli.ops.workspace.pack import list_request_files, warn
-
-    found = list_request_files(session, request)
-    if found is not None:
-        warn(session, found)
-    return found
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:

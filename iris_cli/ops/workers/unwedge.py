@@ -89,7 +89,7 @@ def clear(session: Session, found: WorkerObstacles, *, grace: float = GRACE) -> 
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, found.worker).id
         live = _live_tokens(draft.cluster)
-        to_stop = {each.key: each for each in found.clearable if _token(each) not in live}
+        to_stop = {each.key: each for each in found.clearable if (each.holder or each).token not in live}
         if to_stop:
             holders = [each.holder for each in to_stop.values() if each.holder is not None]
             processes = tuple(f"{each.pid}: {each.command[:_MAX_COMMAND]}" for each in holders)
@@ -174,7 +174,3 @@ def _obstacles(cluster: Cluster, report: UnwedgeReport) -> WorkerObstacles:
 def _live_tokens(cluster: Cluster) -> frozenset[Token]:
     """Return the tokens of all live attempts on all workers, because two workers may be the same host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
-
-
-def _token(obstacle: Obstacle) -> Token | None:
-    return obstacle.holder.token if obstacle.holder is not None else obstacle.token

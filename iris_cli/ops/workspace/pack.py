@@ -112,11 +112,13 @@ _TRIES = 3  # maximum number of tries if files change while they are packed
 _MAX_WARNINGS = 5
 
 
-def list_request_files(session: Session, request: JobRequest) -> Listing | None:
-    """Return the listing of the files to ship with the job; None if the job ships no files. Raises UsageError."""
+def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
+    """Return the files to ship with the job; None if it ships no files. Print warnings. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
-    return _list_files(request, session.limits.workspace_size, _own_files(session))
+    found = _list_files(request, session.limits.workspace_size, _own_files(session))
+    _warn(session, found)
+    return found
 
 
 def pack_request(session: Session, request: JobRequest) -> JobRequest:
@@ -128,7 +130,7 @@ def pack_request(session: Session, request: JobRequest) -> JobRequest:
         limit=session.limits.workspace_size,
         own_paths=_own_files(session),
     )
-    warn(session, found)
+    _warn(session, found)
     return structs.replace(request, workspace=workspace)
 
 
@@ -202,7 +204,7 @@ def _script_entry(path: Path, name: str) -> archive.Entry:
     )
 
 
-def warn(session: Session, found: Listing) -> None:
+def _warn(session: Session, found: Listing) -> None:
     for warning in found.warnings[:_MAX_WARNINGS]:
         session.tell(f"warning: {warning}")
     if len(found.warnings) > _MAX_WARNINGS:

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.core.model.limits import Limits
 from iris_cli.errors import UsageError
-from iris_cli.ops.jobs.launch import files_to_ship, launch
+from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import pack
 from iris_cli.ops.workspace.archive import Entry
-from iris_cli.ops.workspace.pack import Listing, list_directory, tar_chunks
+from iris_cli.ops.workspace.pack import Listing, files_to_ship, list_directory, tar_chunks
 from tests.ops.world import World
 from tests.support.lab import Lab
 from tests.support.onlooker import Onlooker
