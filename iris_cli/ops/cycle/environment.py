@@ -43,10 +43,6 @@ class Placement(Struct, frozen=True, kw_only=True):
         return self.index if self.job.is_gang else 0
 
     @property
-    def slice_index(self) -> int:
-        return self.rank // max(1, self.job.replicas // self.job.slices)
-
-    @property
     def on_tpu(self) -> bool:
         return self.job.resources.device_type == "tpu"
 
@@ -122,7 +118,7 @@ def _attribute(worker: Worker, key: str) -> str:
 def _gang_variables(placement: Placement) -> dict[str, str]:
     """Return the variables that name the hosts of all ranks, the coordinator and the slices."""
     job, first = placement.job, _host_in_url(placement.ranks[0])
-    slices, index = str(job.slices), str(placement.slice_index)
+    slices, index = str(job.slices), str(placement.rank // max(1, job.replicas // job.slices))
     env = {
         "IRIS_HOSTS": ",".join(worker.connection.host for worker in placement.ranks),
         "IRIS_COORDINATOR_ADDRESS": f"{first}:{coordinator_port(placement)}",

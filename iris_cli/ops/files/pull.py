@@ -17,7 +17,7 @@ from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle.answers import SilentError, answered
 from iris_cli.ops.files.local_tree import open_tree
-from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller
+from iris_cli.ops.files.pull_attempt import PulledAttempt, Puller, shorten
 from iris_cli.ops.logs.logs import has_output_on_worker, no_output_reason
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
@@ -176,5 +176,5 @@ class _JobPull:
             raise NotWritableError(
                 f"{result.directory} can't be written: {error.strerror or error}"
             ) from error
-        result.shorten()
+        result.notes, result.problems = shorten(result.notes), shorten(result.problems)
         return result

@@ -46,10 +46,6 @@ class PulledAttempt(Struct, kw_only=True):
     problems: list[str] = field(default_factory=list)
     silent: bool = False
 
-    def shorten(self) -> None:
-        """Keep only the first distinct notes and problems, and count the others."""
-        self.notes, self.problems = _shorten(self.notes), _shorten(self.problems)
-
 
 class _WantedFile(Struct, frozen=True):
     name: bytes
@@ -243,7 +239,7 @@ def _printable(name: bytes) -> str:
     return clip(name.decode("utf-8", "replace"))
 
 
-def _shorten(messages: Sequence[str]) -> list[str]:
+def shorten(messages: Sequence[str]) -> list[str]:
     """Return the first _MAX_MESSAGES distinct messages, and a message with the number of the others."""
     distinct = list(dict.fromkeys(messages))
     more = len(distinct) - _MAX_MESSAGES

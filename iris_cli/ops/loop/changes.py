@@ -76,11 +76,6 @@ _SOURCE = Path(iris_cli.__file__)
 _TIMEOUT = 120.0  # seconds for the new version to import everything, even on a busy machine
 
 
-def checked_version(program: Sequence[str]) -> str:
-    """Return the version of a program; '' if the program can't import everything that a loop needs."""
-    return (output_of([*program, "--check"], os.environ, _TIMEOUT) or "").strip()
-
-
 def output_of(command: Sequence[str], environ: Mapping[str, str], timeout: float) -> str | None:
     """Run a command, and return its output; None if it failed or did not end in time."""
     with suppress(OSError, ValueError, subprocess.SubprocessError):
@@ -118,8 +113,10 @@ class InstalledProgram:
         self._checked_signature = signature
         with suppress(OSError, ValueError):
             match = _VERSION.search(_SOURCE.read_text("utf-8"))
-            if match and match[1] != iris_cli.__version__ and checked_version(self._program) == match[1]:
-                return match[1]
+            if match and match[1] != iris_cli.__version__:
+                # The check fails if the program can't import everything that a loop needs.
+                checked = output_of([*self._program, "--check"], os.environ, _TIMEOUT)
+                return match[1] if checked is not None and checked.strip() == match[1] else ""
         return ""
 
 
