@@ -51,8 +51,7 @@ from iris_cli.render import (
 )
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time_field
 from iris_cli.render.logs import log_lines, stacks
-from iris_cli.render.report.as_json import ReportDocument
-from iris_cli.render.report.summary import WrittenDocument
+from iris_cli.render.report.summary import ReportDocument, WrittenDocument
 
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris": (setup.NextStepsDocument,),

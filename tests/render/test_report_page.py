@@ -21,9 +21,8 @@ from iris_cli.errors import ExitCode
 from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.console import Output
-from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.page import page, script_json
-from iris_cli.render.report.summary import show_report
+from iris_cli.render.report.summary import report_document, show_report
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on

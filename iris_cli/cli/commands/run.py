@@ -51,8 +51,8 @@ def run(iris: Context, **fields: Any) -> int:
 
 
 def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
+    from iris_cli.ops.jobs.interactive import LocalTerminal
     from iris_cli.ops.jobs.interactive import run as operation
-    from iris_cli.ops.jobs.terminal import LocalTerminal
 
     request = parse_request(fields, command)
     session = iris.session("iris run")

@@ -15,6 +15,7 @@ from iris_cli.core.attributes import (
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     AttributeValue,
+    int_attribute,
 )
 from iris_cli.core.constraint_syntax import typo_warnings
 from iris_cli.core.evolve import Draft
@@ -213,10 +214,10 @@ def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeVa
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
     """Return the number of VMs of a worker's slice: the reported number, or that of known VMs if it is larger."""
-    reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]
-    return max(known, reported.value) if reported is not None and isinstance(reported.value, int) else known
+    reported = int_attribute(attributes, TPU_VM_COUNT_ATTRIBUTE_KEY)
+    return known if reported is None else max(known, reported)
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:

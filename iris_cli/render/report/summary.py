@@ -1,20 +1,32 @@
-"""Print the figures of a report on the terminal."""
+"""Print the figures of a report, on the terminal or as JSON. Chip and task time in JSON is in seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 
+from iris_cli.core import WorkerId, count, format_memory
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import JobLine, Report, Sum, Use, by_label, ends, total, uses
+from iris_cli.ops.views.report import (
+    Ends,
+    JobLine,
+    Report,
+    Sum,
+    Use,
+    by_label,
+    by_priority,
+    ends,
+    total,
+    uses,
+)
+from iris_cli.render.as_json import json_time
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Table, Text
-from iris_cli.render.report.as_json import report_document
 from iris_cli.render.tables import (
     NARROW,
     Row,
@@ -32,18 +44,105 @@ _MAX_ROWS = 10
 """Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
 
 _RIGHT = (
-    *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST ATTEMPTS EACH", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *(
-        "WAITED",
-        "RAN",
-        "RETRIES",
-        "PREEMPTIONS",
-        "LOST ATTEMPTS",
-        "TIME IN USE",
-        "MEDIAN WAIT",
-        "LONGEST WAIT",
-    ),
+    *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST ATTEMPTS", "LOST ATTEMPTS EACH", "CHIP-HOURS", "WASTED"),
+    *("TASK-HOURS", "WAITED", "RAN", "RETRIES", "TIME IN USE", "MEDIAN WAIT", "LONGEST WAIT"),
 )
+
+
+class Costs(Struct, frozen=True):
+    """Resources used. `chip_seconds_in_vain`: chip time of attempts that ended without success."""
+
+    chip_seconds: float
+    chip_seconds_in_vain: float
+    task_seconds: float
+
+
+class TotalSums(Struct, frozen=True):
+    """Sums for all jobs."""
+
+    FLATTENED: ClassVar = ("sums",)
+    sums: Sum
+    retries: int
+    preemptions: int
+
+
+class LabelSums(Struct, frozen=True):
+    """Sums for the jobs with one label. `label` is null for the jobs without labels."""
+
+    FLATTENED: ClassVar = ("sums",)
+    label: str | None
+    sums: Sum
+
+
+class PrioritySums(Struct, frozen=True):
+    """Sums for the jobs of one priority."""
+
+    FLATTENED: ClassVar = ("sums",)
+    priority: str
+    sums: Sum
+
+
+class WorkerUse(Struct, frozen=True):
+    """Use of one worker. `there_seconds`: time in the configuration. `lost`: attempts that were lost on the worker."""
+
+    FLATTENED: ClassVar = ("use",)
+    worker: WorkerId  # same as `id`: other documents call it `worker`
+    there_seconds: float
+    use: Use
+
+
+class ReportedJob(Struct, frozen=True):
+    """One job of the report."""
+
+    FLATTENED: ClassVar = ("job", "costs")
+    job: JobLine
+    costs: Costs
+
+
+class ReportDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris report`. `older`: number of older jobs that are not listed.
+
+    The result does not list attempts. `iris log export` prints them.
+    """
+
+    cluster: str
+    since: str | None
+    at: float
+    messages: Sequence[str]
+    log_damage: Damage | None
+    older: int
+    total: TotalSums
+    labels: Sequence[LabelSums]
+    priorities: Sequence[PrioritySums]
+    ends: Sequence[Ends]
+    workers: Sequence[WorkerUse]
+    jobs: Sequence[ReportedJob]
+
+
+def report_document(report: Report) -> ReportDocument:
+    return ReportDocument(
+        cluster=report.name,
+        since=json_time(report.since),
+        at=report.at,
+        messages=report.messages,
+        log_damage=report.log_damage,
+        older=report.older,
+        total=TotalSums(
+            total(report.jobs),
+            retries=sum(job.retries for job in report.jobs),
+            preemptions=sum(job.preemptions for job in report.jobs),
+        ),
+        labels=[LabelSums(each.name or None, each) for each in by_label(report.jobs)],
+        priorities=[PrioritySums(each.name, each) for each in by_priority(report.jobs)],
+        ends=ends(report.jobs),
+        workers=[WorkerUse(each.worker.id, each.worker.seconds, each) for each in uses(report)],
+        jobs=[_job(each) for each in report.jobs],
+    )
+
+
+def _job(job: JobLine) -> ReportedJob:
+    costs = total([job])
+    return ReportedJob(job, Costs(costs.chip_seconds, costs.wasted, costs.task_seconds))
 
 
 def show_report(output: Output, report: Report) -> None:
@@ -90,24 +189,16 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
         f"per job: median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
     )
     attempts = count(sum(use.attempts for use in used), "attempt")
+    retry_words = f"{retries:,} after failures, {preemptions:,} after lost hosts"
+    wasted = f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used" if wasted_share else ""
     return facts(
         [
             ("jobs", f"{_jobs_in_words(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
-            (
-                "wasted",
-                f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used"
-                if wasted_share
-                else "",
-            ),
+            ("wasted", wasted),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited),
-            (
-                "retries",
-                f"{retries:,} after failures, {preemptions:,} after lost hosts"
-                if retries + preemptions
-                else "none",
-            ),
+            ("retries", retry_words if retries + preemptions else "none"),
         ]
     )
 
@@ -194,25 +285,14 @@ def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
 
 
 def _job_cells(job: JobLine, sums: Sum) -> Row:
-    job_retries = str(job.tries or "")
     why = "; ".join(filter(None, (job.why, resubmission_words(job.again, job.tried_again))))
-    return (
-        job.id,
-        word_of(job.display),
-        *_hours_cells(sums),
-        duration(job.waited),
-        duration(job.ran),
-        job_retries,
-        why,
-    )
-
-
-_HOUR = 3600.0
+    times = duration(job.waited), duration(job.ran)
+    return job.id, word_of(job.display), *_hours_cells(sums), *times, str(job.tries or ""), why
 
 
 def hours(seconds: float) -> str:
     """Return hours for a time in seconds, rounded: `1,204`, `12.3`, `0.25`."""
-    number = seconds / _HOUR
+    number = seconds / 3600
     if number >= 100:
         return f"{number:,.0f}"
     return f"{number:,.1f}" if number >= 1 or not number else f"{number:.2g}"
