@@ -91,6 +91,12 @@ class AttributeValue:
         return _TYPE_WORDS[type(self.value)]
 
 
+def int_attribute(attributes: Mapping[str, AttributeValue], key: str) -> int | None:
+    """Return an integer attribute; None if it is missing or no integer."""
+    value = attributes.get(key)
+    return value.value if value is not None and isinstance(value.value, int) else None
+
+
 def _plain(value: object) -> str | int | float:
     """Return a plain str, int or float, because values of a subclass (such as enum members) would have another type."""
     if isinstance(value, bool):

@@ -172,9 +172,8 @@ def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]
     """Yield findings on the notification channels."""
     if not session.config.notify.channels:
         return
-    problems = channel_problems(session, has_next_cycle=has_next_cycle)
     found = [
         warning("notify", text.removeprefix("notify: "), "correct notify in cluster.yaml")
-        for text in problems
+        for text in channel_problems(session, has_next_cycle=has_next_cycle)
     ]
     yield from found or [success("notify", last_notice(session))]

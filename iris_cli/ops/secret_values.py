@@ -95,14 +95,13 @@ def _open_nonblocking(path: str, flags: int) -> int:
 def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> MissingInputs:
     """Return the secrets, and with `state` also the files, that open jobs need and this process lacks."""
     open_jobs = [job for job in cluster.open_jobs() if job.end is None]
-    with_files = [job for job in open_jobs if job.workspace or job.each_line] if state is not None else []
     return MissingInputs(
         secrets={
             job.id: [f"{name}: {problem}" for name, problem in missing.items()]
             for job in open_jobs
             if (missing := missing_secrets(job))
         },
-        files={job.id: why for job in with_files if state is not None and (why := _missing_file(state, job))},
+        files={job.id: why for job in open_jobs if state is not None and (why := _missing_file(state, job))},
     )
 
 

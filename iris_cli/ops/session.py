@@ -37,7 +37,6 @@ R = TypeVar("R")
 ReadAt = tuple[float, float]
 """The time of a read, by the wall clock and by the monotonic clock."""
 
-
 ProgressState: TypeAlias = tuple[str, int, int, str]
 """Name of the step, units done, total units (0: unknown), and the noun for a unit.
 

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # variables with which rich treats a pipe as a terminal
 
 
-def _do_nothing() -> None:
-    return None
-
-
 class Output(Struct, dict=True):
     """Output of one invocation. `as_json`: print one JSON document. `quiet`: print only names, and warnings."""
 
@@ -32,8 +28,8 @@ class Output(Struct, dict=True):
     quiet: bool = False
     color: bool = True
     compact_json: bool = False  # print each JSON document on one line
-    _before_results: Callable[[], None] = _do_nothing
-    _before_messages: Callable[[], None] = _do_nothing
+    _before_results: Callable[[], None] = lambda: None
+    _before_messages: Callable[[], None] = lambda: None
 
     @cached_property
     def console(self) -> Console:
@@ -103,13 +99,8 @@ class Output(Struct, dict=True):
         else:
             self.line(text)
 
-    def text(self, text: str) -> None:
-        """Print text of several lines, with control characters made visible."""
-        self._before_results()
-        sys.stdout.write(clean(text))
-
     def lines(self, text: str, prefix: str = "") -> None:
-        """Print untrusted text that consists of whole lines. Print `prefix` before each line."""
+        """Print text of whole lines, with control characters made visible. Print `prefix` before each line."""
         self._before_results()
         text = clean(text)
         if prefix:

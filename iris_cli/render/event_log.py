@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from iris_cli.core.units import count
 from iris_cli.journal.log.archive import Compacted
@@ -173,7 +174,6 @@ def _history(history: History, width: int) -> Iterator[Text | Table]:
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
     """Print each event as one line of JSON, as soon as its row arrives."""
-    names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     printed = 0
     # On a terminal the printed lines show the progress.
@@ -181,4 +181,4 @@ def show_rows(output: Output, rows: Iterable[Row]) -> None:
     with progress(lambda: ("exporting", printed, 0, "event")):
         for printed, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
             # the encoder does not escape DEL
-            output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))
+            output.line(encode(asdict(row)).replace("\x7f", "\\u007f"))

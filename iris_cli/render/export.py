@@ -31,6 +31,6 @@ def show_export(output: Output, export: Export, file: Path | None) -> None:
         return
     output.warnings(map(note_line, export.notes))
     if file is None:
-        output.text(export.text)
+        output.lines(export.text)
     else:
         output.done(f"wrote {file}")

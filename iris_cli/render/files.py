@@ -9,6 +9,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, count, format_memory
+from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.files.pull_attempt import PulledAttempt
@@ -112,7 +113,6 @@ def show_pulled(output: Output, found: Pulled) -> None:
     if not found.attempts:
         output.line(f"no task of {found.job} has started yet: nothing to pull")
         return
-
     only = ("ATTEMPT", "FETCHED", "NOTE") if output.width < NARROW else ()
     headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "NOTE")
     output.show(table(headers, map(_cells, found.attempts), only=only))
@@ -128,10 +128,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
 
 def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
     """Yield a line for each problem and note, with the attempts that have it."""
-    alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
-    for row in rows:
-        for words in (*row.problems, *row.notes):
-            alike.setdefault((words, row.silent), []).append(row)
+    alike = group_pairs(((words, row.silent), row) for row in rows for words in (*row.problems, *row.notes))
     for (words, silent), rows in alike.items():
         why = f"no answer from {fold(row.worker for row in rows)} ({words})" if silent else words
         yield f"{_attempt_names([row.attempt for row in rows])}: {why}"
@@ -139,9 +136,7 @@ def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
 
 def _attempt_names(attempts: Sequence[AttemptId]) -> str:
     """Return the folded names of attempts: `train/task-[0-3]/attempt-0`."""
-    tasks: dict[int, list[str]] = {}
-    for attempt in attempts:
-        tasks.setdefault(attempt.number, []).append(str(attempt.task))
+    tasks = group_pairs((attempt.number, str(attempt.task)) for attempt in attempts)
     return ", ".join(f"{fold(rows)}/attempt-{number}" for number, rows in tasks.items())
 
 

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core import JobId, TaskId, WorkerId, count, format_memory
+from iris_cli.core.grouping import group_pairs
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import unschedulable_tasks
 from iris_cli.render.layout import Renderable
-from iris_cli.render.tables import fold, folded_rows, table, text
+from iris_cli.render.tables import FOLD_ABOVE, fold, folded_rows, table, text
 
 if TYPE_CHECKING:
     from iris_cli.core import Cluster, Workspace
     from iris_cli.core.scheduling import Assignment, Plan, Reason
     from iris_cli.core.scheduling.explain.explanation import Change
     from iris_cli.ops.workspace.pack import Listing
-
-
-FOLD_ABOVE = 16
-"""Maximum number of tasks of a job that get a line each. More tasks are folded."""
 
 
 class PlacedTask(Struct, frozen=True):
@@ -142,9 +139,7 @@ def _name(cluster: Cluster, key: TaskId | JobId) -> str:
 
 
 def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> list[tuple[str, ...]]:
-    by_job: dict[JobId, list[Assignment]] = {}
-    for each in placed:
-        by_job.setdefault(each.task.job, []).append(each)
+    by_job = group_pairs((each.task.job, each) for each in placed)
     rows: list[tuple[str, ...]] = []
     for group in by_job.values():
         why = chosen.get(group[0].task, "")

@@ -138,7 +138,6 @@ def _document(found: NextSteps) -> NextStepsDocument:
 def _head(found: NextSteps) -> list[Text | Table]:
     if found.status is None:
         return [text(found.words, "bold")]
-
     status = found.status
     words = [word_of(job.display).lower() for job in in_display_order(status.jobs) if not job.state.terminal]
     counts = {**Counter(words), "ended": _counts(status).ended}

@@ -100,10 +100,6 @@ def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     outcomes = demand_outcomes(plan)
     for entry in plan.demand:
         yield f"{entry.key} ({_needs(entry)}) is {outcomes[entry.task_ids[0]]}"
-    yield from _actions(plan, scaling)
-
-
-def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     for order in plan.create:
         yield f"create {order.slice} in scale group {order.group.name}"
     for name, number in plan.later.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from iris_cli.clock import iso_time, local_minute
 from iris_cli.core import format_duration, format_indexes
+from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.views.cycles import Cycles, cycles_words
 from iris_cli.render.layout import Table, Text, clean, clean_line
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 NARROW = 80
 """Width in columns below which tables omit less important columns."""
+
+FOLD_ABOVE = 16
+"""Maximum number of tasks or attempts that get a line each. More of them are folded."""
 
 STYLES = {
     "RUNNING": "green",
@@ -41,7 +45,6 @@ STYLES = {
     "cooling": "yellow",
     "stopping": "yellow",
 }
-
 
 _RIGHT = frozenset({"AGE", "RAN", "VMS FREE", "ATTEMPT", "SEQ"})
 _COLOURED = frozenset({"STATE", "STATUS"})
@@ -90,9 +93,6 @@ def folded_rows(
 
     `per_row`: indexes of the columns whose value belongs to one row. In a folded row these values end with `each`.
     """
-    alike: dict[Row, list[str]] = {}
-    for row in rows:
-        alike.setdefault(cells(row), []).append(name(row))
     return [
         (
             fold(names),
@@ -101,7 +101,7 @@ def folded_rows(
                 for column, cell in enumerate(line, 1)
             ),
         )
-        for line, names in alike.items()
+        for line, names in group_pairs((cells(row), name(row)) for row in rows).items()
     ]
 
 
@@ -196,9 +196,7 @@ def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:
 
 def group_by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
     """Group pairs of name and text by text, in the order of first appearance."""
-    names: dict[str, list[str]] = {}
-    for name, content in pairs:
-        names.setdefault(content, []).append(name)
+    names = group_pairs((content, name) for name, content in pairs)
     return [(group, content) for content, group in names.items()]
 
 

@@ -50,7 +50,7 @@ def follow(
 
 
 def lines(steps: list[Step]) -> list[str]:
-    return [f"{line.rank}.{line.attempt.number} {line.text}" for step in steps for line in step.lines]
+    return [f"{line.attempt.task.index}.{line.attempt.number} {line.text}" for step in steps for line in step.lines]
 
 
 def notes(steps: list[Step]) -> list[str]:
@@ -242,7 +242,7 @@ def test_a_flood_gives_way_to_others(world: World) -> None:
     world.lab.reports("train/* exited 0")
     world.write()
     steps = [step for step in follow(world, [], tail=None) if step.texts]
-    assert [line.text for line in steps[0].lines if line.rank == 1] == ["hello"]
+    assert [line.text for line in steps[0].lines if line.attempt.task.index == 1] == ["hello"]
     assert all(len(text.text) <= log_reading.PIECE + 100 for step in steps for text in step.texts)
     assert len(lines(steps)) == 40_002
     assert world.clock.time == START  # who is behind is asked again at once

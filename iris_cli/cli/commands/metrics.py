@@ -33,4 +33,4 @@ def metrics(
     elif iris.output.as_json:
         iris.output.document(figures)
     else:
-        iris.output.text(prometheus_text(figures))
+        iris.output.lines(prometheus_text(figures))

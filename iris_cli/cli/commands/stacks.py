@@ -41,5 +41,5 @@ def stacks(
     show_stacks(iris.output, results, target)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE
-    queried = [each for each in results if each.was_polled]
+    queried = [each for each in results if each.answer is not None]
     return ExitCode.OK if queried and all(each.has_stacks for each in queried) else ExitCode.FAILED

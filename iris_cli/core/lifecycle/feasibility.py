@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris_cli.core import Amounts, AttributeValue, Constraint, Job, clip, constraints, count, did_you_mean
+from iris_cli.core.attributes import int_attribute
 from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.errors import UnschedulableError
@@ -131,14 +132,14 @@ class _Groups(NamedTuple):
                 elif each.idle is None:
                     ungrouped += 1
                 continue
-            vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
-            if vms is None or not isinstance(vms.value, int):
+            vms = int_attribute(each.attributes, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
+            if vms is None:
                 return None
             if value is not None:
-                sizes[str(value)] += vms.value * each.slices
+                sizes[str(value)] += vms * each.slices
             elif self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
                 name = f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}"
-                sizes[name] = max(sizes[name], vms.value)
+                sizes[name] = max(sizes[name], vms)
             else:
                 return None
         names = {
@@ -232,14 +233,12 @@ def _unregistered_vms(equipped: Sequence[Offer], names: Iterable[str]) -> dict[s
     registered: Counter[str] = Counter()
     slice_sizes: dict[str, int] = {}
     for each in equipped:
-        name, vms = (
-            each.attributes.get(key)
-            for key in (constraints.TPU_NAME_ATTRIBUTE_KEY, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
-        )
+        name = each.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
         if name is not None:
             registered[str(name)] += 1
-            if vms is not None and isinstance(vms.value, int):
-                slice_sizes[str(name)] = vms.value
+            vms = int_attribute(each.attributes, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
+            if vms is not None:
+                slice_sizes[str(name)] = vms
     return {name: max(0, slice_sizes[name] - registered[name]) for name in names if name in slice_sizes}
 
 

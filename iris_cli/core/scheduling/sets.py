@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from iris_cli.core.attributes import int_attribute
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling.reasons import ReasonKind
@@ -243,14 +244,9 @@ class GroupQueue:
 
 def vm_count(worker: Worker) -> int | None:
     """Return the number of workers in the worker's slice, or None if the worker does not report the number."""
-    return _integer(worker, TPU_VM_COUNT_ATTRIBUTE_KEY)
+    return int_attribute(worker.attributes, TPU_VM_COUNT_ATTRIBUTE_KEY)
 
 
 def worker_number(worker: Worker) -> int | None:
     """Return the worker's number in its slice, or None if it has no integer number."""
-    return _integer(worker, TPU_WORKER_ID_ATTRIBUTE_KEY)
-
-
-def _integer(worker: Worker, key: str) -> int | None:
-    value = worker.attributes.get(key)
-    return value.value if value is not None and isinstance(value.value, int) else None
+    return int_attribute(worker.attributes, TPU_WORKER_ID_ATTRIBUTE_KEY)

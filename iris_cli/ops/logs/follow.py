@@ -49,7 +49,6 @@ class Step(Struct):
 
     @property
     def lines(self) -> list[LogLine]:
-        """The lines of all texts."""
         return [line for text in self.texts for line in text.lines()]
 
 

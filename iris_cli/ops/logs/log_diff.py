@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.logs.log_reading import BOTH
 from iris_cli.ops.logs.logs import TaskLog
 
@@ -84,21 +85,8 @@ def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
         }
         if any(texts.values()):
             idle = {log.task.index: log.idle[stream] for log in available if stream in log.idle}
-            diffs.append(_with_idle(_diff(stream, texts, tail), idle))
+            diffs.append(_diff(stream, texts, idle, tail))
     return diffs
-
-
-def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
-    """Return the diff with the idle times of its groups. `idle`: idle time by rank."""
-
-    def idle_time(ranks: Sequence[int]) -> float | None:
-        return min((idle[rank] for rank in ranks if rank in idle), default=None)
-
-    return structs.replace(
-        found,
-        idle=idle_time(found.majority),
-        deviations=tuple(structs.replace(each, idle=idle_time(each.ranks)) for each in found.deviations),
-    )
 
 
 def mask(line: str, *, coarse: bool = False) -> str:
@@ -111,11 +99,18 @@ def mask(line: str, *, coarse: bool = False) -> str:
     return _NUMBER.sub("N", line) if coarse else line
 
 
-def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamDiff:
+def _diff(
+    stream: str, texts: dict[int, list[str]], idle: Mapping[int, float], tail: int | None
+) -> StreamDiff:
+    """Compare one stream. `texts` and `idle`: the lines and the idle time of each rank."""
+
+    def idle_time(ranks: Sequence[int]) -> float | None:
+        return min((idle[rank] for rank in ranks if rank in idle), default=None)
+
     for coarse in (False, True):
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for rank, lines in texts.items():
-            groups.setdefault(tuple(mask(line, coarse=coarse) for line in lines), []).append(rank)
+        groups = group_pairs(
+            (tuple(mask(line, coarse=coarse) for line in lines), rank) for rank, lines in texts.items()
+        )
         majority = max(groups, key=lambda each: (len(groups[each]), -groups[each][0]))
         if 2 * len(groups[majority]) > len(texts):
             break
@@ -132,8 +127,9 @@ def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamD
         stream=stream,
         majority=tuple(ranks),
         lines=len(majority_lines),
-        deviations=tuple(deviations),
+        deviations=tuple(structs.replace(each, idle=idle_time(each.ranks)) for each in deviations),
         coarse=coarse,
+        idle=idle_time(ranks),
     )
 
 

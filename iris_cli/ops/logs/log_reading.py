@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptId, Cluster, TaskId, WorkerId
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.session import Session
@@ -159,12 +160,7 @@ class LogLine(Struct, frozen=True):
     stream: str
     text: str
 
-    @property
-    def rank(self) -> int:
-        return self.attempt.task.index
-
     def as_text(self) -> LogText:
-        """Return a LogText with this line only."""
         return LogText(self.attempt, self.stream, f"{self.text}\n")
 
 
@@ -180,7 +176,6 @@ class LogText(Struct, frozen=True):
         return self.attempt.task.index
 
     def lines(self) -> list[LogLine]:
-        """Return the lines as LogLines."""
         return [LogLine(self.attempt, self.stream, text) for text in self.text.split("\n")[:-1]]
 
 
@@ -278,11 +273,7 @@ def take_turns(sources: Sequence[Iterable[LogText]]) -> Iterator[list[LogText]]:
 
 
 def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
-    """Group the readings by worker."""
-    found: dict[WorkerId, list[Reading]] = {}
-    for reading in readings:
-        found.setdefault(reading.attempt.worker, []).append(reading)
-    return found
+    return group_pairs((reading.attempt.worker, reading) for reading in readings)
 
 
 def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:

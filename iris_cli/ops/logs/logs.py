@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from iris_cli.core import Attempt, Cluster, Job, Task, TaskId, WorkerId, format_duration
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.logs.log_reading import (
@@ -211,11 +212,9 @@ class LogFetch:
 def fetch(session: Session, name: str, query: Query) -> list[TaskLog]:
     """Return the logs of a job, a task or an attempt, by task index. Raises NotFoundError, UsageError."""
     log_fetch = LogFetch(session, name, query)
-    texts: dict[TaskId, list[LogText]] = {}
-    for turn in log_fetch.turns():
-        for text in turn:
-            texts.setdefault(text.attempt.task, []).append(text)
-    return log_fetch.logs(texts)
+    return log_fetch.logs(
+        group_pairs((text.attempt.task, text) for turn in log_fetch.turns() for text in turn)
+    )
 
 
 def not_started_words(view: View, task: Task) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptState, Task, TaskId, WorkerId
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.messages.stacks import Frame, Thread, threads_of
@@ -30,10 +31,6 @@ class RankStacks(Struct, frozen=True, kw_only=True):
     threads: tuple[tuple[Thread, ...], ...] = ()
     silence: Silence | None = None
     note: str = ""
-
-    @property
-    def was_polled(self) -> bool:
-        return self.answer is not None or self.silence is not None
 
     @property
     def has_stacks(self) -> bool:
@@ -91,10 +88,11 @@ def stacks(session: Session, name: str, *, ranks: Sequence[int] = (), consent: s
 
 def shared_stacks(results: Iterable[RankStacks]) -> list[SharedStack]:
     """Return the distinct stacks: main threads first, and stacks of many ranks before those of deviating ranks."""
-    ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
-    for each in results:
-        for kind, thread in _threads_with_kind(each):
-            ranks.setdefault((kind, thread.frames), []).append(each.task.index)
+    ranks = group_pairs(
+        ((kind, thread.frames), each.task.index)
+        for each in results
+        for kind, thread in _threads_with_kind(each)
+    )
     found = [
         SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(numbers))), threads=len(numbers))
         for (kind, frames), numbers in ranks.items()

@@ -20,6 +20,15 @@ def elapsed(start: float | None, end: float | None, now: float) -> float | None:
     return None if start is None else max(0.0, round((now if end is None else end) - start, 3))
 
 
+def state_since(attempt: Attempt) -> float:
+    """Return the time at which the attempt ended, was ordered to stop, started or was assigned, the latest of them."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    if attempt.stop is not None:
+        return attempt.stop.at
+    return attempt.assigned_at if attempt.started_at is None else attempt.started_at
+
+
 def attempt_ran(attempt: Attempt, now: float) -> float | None:
     """Return the seconds for which the command ran, until `now` if it still runs; None if it has not started."""
     reported = _reported(attempt)

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from iris_cli.core import AttemptId, Cluster, Token
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
-from iris_cli.core.messages.stacks import Frame, threads_of
+from iris_cli.core.messages.stacks import Frame, KernelThread, threads_of
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -67,18 +67,27 @@ _STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal"
 
 
 def _state_words(programs: Sequence[Program]) -> str:
-    """Return the state of the first Python program, or of the newest program, such as `sleep (futex_wait_queue)`.
-
-    Return `a busy loop` if any thread is in a busy loop, and '' without programs.
-    """
-    if any(thread.spins for program in programs for thread in program.threads):
-        return "a busy loop"
-    program = next((each for each in programs if each.how != "other"), programs[-1] if programs else None)
-    if program is None:
+    """Return the state of the deciding thread, such as `sleep (futex_wait_queue)` or `a busy loop`; '' without it."""
+    thread = deciding_thread(programs)
+    if thread is None:
         return ""
-    main = program.threads[0]
-    words = _STATES.get(main.state, "")
-    return f"{words} ({main.wait_channel})" if words and main.wait_channel else words
+    if thread.spins:
+        return "a busy loop"
+    words = _STATES.get(thread.state, "")
+    return f"{words} ({thread.wait_channel})" if words and thread.wait_channel else words
+
+
+def deciding_thread(programs: Sequence[Program]) -> KernelThread | None:
+    """Return the thread that shows what programs without stacks do; None without programs.
+
+    It is a thread that spins, otherwise the main thread of the first Python program, or of the newest program if none
+    is Python. Each program has threads.
+    """
+    if not programs:
+        return None
+    program = next((each for each in programs if each.how != "other"), programs[-1])
+    spinning = (thread for each in programs for thread in each.threads if thread.spins)
+    return next(spinning, program.threads[0])
 
 
 _MAX_QUIET = 8  # attempts of one worker for which stacks are read

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.display import count_displays, counts_in_words, last_failures, task_displays
 from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
@@ -68,21 +69,20 @@ def has_failed(attempt: Attempt) -> bool:
 
 def _peer_groups(cluster: Cluster, job: Job, culprit: Task, culprit_line: str) -> list[PeerGroup]:
     """Return the peers grouped by end and last line. Failed groups come first, then large groups."""
-    by_end: dict[tuple[str, str], list[tuple[TaskId, Attempt]]] = {}
-    for task in peers(cluster, job, culprit):
-        attempt = task.current
-        assert attempt is not None
-        key = (_end_kind(attempt), _without_numbers(_last_line_of(attempt)))
-        by_end.setdefault(key, []).append((task.id, attempt))
+    attempts = {task.id: task.attempts[-1] for task in peers(cluster, job, culprit)}
+    by_end = group_pairs(
+        ((_end_kind(attempt), _without_numbers(_last_line_of(attempt))), task)
+        for task, attempt in attempts.items()
+    )
     groups = [
         PeerGroup(
-            tasks=tuple(task_id for task_id, _ in members),
+            tasks=tuple(tasks),
             how=how,
-            failed=has_failed(members[0][1]),
-            line=_last_line_of(members[0][1]),
+            failed=has_failed(attempts[tasks[0]]),
+            line=_last_line_of(attempts[tasks[0]]),
             same=bool(line) and line == _without_numbers(culprit_line),
         )
-        for (how, line), members in by_end.items()
+        for (how, line), tasks in by_end.items()
     ]
     return sorted(groups, key=lambda group: (not group.failed, -len(group.tasks)))
 

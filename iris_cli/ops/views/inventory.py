@@ -9,7 +9,9 @@ from typing import ClassVar
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttributeValue, Cluster, JobId, Limits, WorkerId, constraints, describe
+from iris_cli.core.attributes import int_attribute
 from iris_cli.core.decorators import gc_paused
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import (
     Claim,
@@ -167,14 +169,13 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
     capacity = WorkerCapacity.of(worker)
     free = capacity.free
     slice_name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
-    index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     device_keys = (constraints.DEVICE_TYPE_ATTRIBUTE_KEY, constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
     jobs = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
         id=worker.id,
         worker=worker.id,
         slice=None if slice_name is None else str(slice_name),
-        index=index.value if index is not None and isinstance(index.value, int) else None,
+        index=int_attribute(worker.attributes, constraints.TPU_WORKER_ID_ATTRIBUTE_KEY),
         device=" ".join(str(worker.attributes[key]) for key in device_keys if key in worker.attributes),
         status=_status(view, worker),
         refuses=tuple(refusals(view, worker)),
@@ -198,10 +199,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
 
 def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
     """Return the slices of these workers, by name."""
-    members: dict[str, list[WorkerRow]] = {}
-    for row in rows:
-        if row.slice is not None:
-            members.setdefault(row.slice, []).append(row)
+    members = group_pairs((row.slice, row) for row in rows if row.slice is not None)
     return tuple(_slice_row(view.cluster, name, members[name]) for name in sorted(members))
 
 
@@ -229,8 +227,7 @@ def _slice_type(worker: Worker, members: int) -> str:
 
 def _vm_count(worker: Worker) -> int:
     """Return the number of VMs of the worker's slice, or 0 if unknown."""
-    vms = worker.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
-    return vms.value if vms is not None and isinstance(vms.value, int) else 0
+    return int_attribute(worker.attributes, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) or 0
 
 
 def _slice_status(rows: list[WorkerRow], missing: int) -> str:

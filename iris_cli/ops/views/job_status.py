@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from iris_cli.core import AttemptId, Cluster, Constraint, JobId, describe, format_memory, parent_of
+from iris_cli.core import AttemptId, Cluster, Constraint, JobId, TaskState, describe, format_memory, parent_of
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.core.model.job import Job, JobState, Workspace
-from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.topology import lookup
 from iris_cli.ops.names import find_job
@@ -23,8 +22,6 @@ from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart
     from iris_cli.ops.views.failure import FailureCard
-
-State = TypeVar("State")
 
 
 class JobStatus(ViewResult, frozen=True, kw_only=True):
@@ -48,8 +45,8 @@ class JobStatus(ViewResult, frozen=True, kw_only=True):
     array: str
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
-    child_states: Mapping[JobState, tuple[JobId, ...]]
-    child_displays: Mapping[str, tuple[JobId, ...]]
+    child_states: Mapping[JobState, Sequence[JobId]]
+    child_displays: Mapping[str, Sequence[JobId]]
     endpoints: tuple[EndpointPart, ...]
     rounds: int
     failure: FailureCard | None
@@ -65,6 +62,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     pending_reasons = waiting_words(view, job)
     row, displays = job_row(view, job), task_displays(view.cluster, job.id)
     failure, follow_up = _failure(view, row, job)
+    children = view.cluster.children_of(job.id)
     return JobStatus(
         **view.result_fields,
         past=view.cycle is None,
@@ -78,9 +76,9 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         workspace=job.workspace,
         array=job.array,
         after=job.after,
-        children=tuple(child.id for child in view.cluster.children_of(job.id)),
-        child_states=_children_by(view.cluster.job_state, view.cluster, job),
-        child_displays=_children_by(partial(job_display, view.cluster), view.cluster, job),
+        children=tuple(child.id for child in children),
+        child_states=group_pairs((view.cluster.job_state(child.id), child.id) for child in children),
+        child_displays=group_pairs((job_display(view.cluster, child.id), child.id) for child in children),
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
@@ -98,17 +96,6 @@ def _expected_start(view: View, job: Job) -> ExpectedStart | None:
     tasks = view.cluster.tasks_of(job.id) if job.end is None else ()
     pending = next((task.id for task in tasks if task.state is TaskState.PENDING), None)
     return view.expected_start(job, pending) if pending is not None else None
-
-
-def _children_by(
-    read_state: Callable[[JobId], State], cluster: Cluster, job: Job
-) -> dict[State, tuple[JobId, ...]]:
-    """Return the child jobs of a job, grouped by the result of `read_state`."""
-    found: dict[State, tuple[JobId, ...]] = {}
-    for child in cluster.children_of(job.id):
-        state = read_state(child.id)
-        found[state] = (*found.get(state, ()), child.id)
-    return found
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:

@@ -8,11 +8,12 @@ from enum import IntEnum
 from msgspec import Struct
 
 from iris_cli.core import Cluster, JobState, TaskId, WorkerId
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
-from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, AttemptState, End, EndReason, Task, TaskState
+from iris_cli.core.model.task import PROGRAM_FAILURES, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
 from iris_cli.ops.outcomes.causes import end_words, stop_words
-from iris_cli.ops.outcomes.durations import RECENT_FAILURE
+from iris_cli.ops.outcomes.durations import RECENT_FAILURE, state_since
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
 
@@ -110,10 +111,11 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
 
 def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
     """Yield groups of tasks that need attention: failed, stopping, retried after a failure, or slow to start."""
-    groups: dict[tuple[str, str], list[Task]] = {}
-    for task, display in zip(tasks, displays, strict=True):
-        if (why := _why_listed(task, now)) is not None:
-            groups.setdefault((display, why), []).append(task)
+    groups = group_pairs(
+        ((display, why), task)
+        for task, display in zip(tasks, displays, strict=True)
+        if (why := _why_listed(task, now)) is not None
+    )
     for (state, why), group in sorted(groups.items(), key=lambda each: _ORDER.index(word_of(each[0][0]))):
         attempts = [task.current for task in group if task.current is not None]
         yield TaskGroup(
@@ -121,14 +123,8 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
             state=state,
             why=why,
             workers=tuple(last.worker for last in attempts),
-            changed_at=max(map(_state_since, attempts), default=None),
+            changed_at=max(map(state_since, attempts), default=None),
         )
-
-
-def _state_since(attempt: Attempt) -> float:
-    if attempt.ended_at is not None:
-        return attempt.ended_at
-    return attempt.stop.at if attempt.stop is not None else attempt.started_at or attempt.assigned_at
 
 
 _ORDER: tuple[str, ...] = (

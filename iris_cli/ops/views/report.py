@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, values_in_memory
 from iris_cli.core.evolve import replay
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
@@ -293,10 +294,7 @@ def by_priority(jobs: Iterable[JobLine]) -> list[Sum]:
 
 def ends(jobs: Iterable[JobLine]) -> list[Ends]:
     """Return the ends of attempts by reason, most frequent first."""
-    by_reason: dict[EndReason | None, list[AttemptSpan]] = {}
-    for job in jobs:
-        for each in job.attempts:
-            by_reason.setdefault(each.reason, []).append(each)
+    by_reason = group_pairs((each.reason, each) for job in jobs for each in job.attempts)
     found = [
         Ends(
             reason=reason,
@@ -311,10 +309,7 @@ def ends(jobs: Iterable[JobLine]) -> list[Ends]:
 
 def uses(report: Report) -> list[Use]:
     """Return the use of each worker, in the order of `report.workers`."""
-    by_worker: list[list[AttemptSpan]] = [[] for _ in report.workers]
-    for job in report.jobs:
-        for each in job.attempts:
-            by_worker[each.worker].append(each)
+    by_worker = group_pairs((each.worker, each) for job in report.jobs for each in job.attempts)
     return [
         Use(
             worker=worker,
@@ -322,15 +317,13 @@ def uses(report: Report) -> list[Use]:
             attempts=len(attempts),
             lost=sum(each.reason in HOST_REASONS for each in attempts),
         )
-        for worker, attempts in zip(report.workers, by_worker, strict=True)
+        for index, worker in enumerate(report.workers)
+        for attempts in [by_worker.get(index, [])]
     ]
 
 
 def _sums_by(jobs: Iterable[JobLine], names: Callable[[JobLine], Iterable[str]]) -> list[Sum]:
     """Return a sum for each name. `names` returns the names under which a job counts."""
-    by_name: dict[str, list[JobLine]] = {}
-    for job in jobs:
-        for name in names(job):
-            by_name.setdefault(name, []).append(job)
+    by_name = group_pairs((name, job) for job in jobs for name in names(job))
     sums = [total(named_jobs, name) for name, named_jobs in by_name.items()]
     return sorted(sums, key=lambda each: (-each.chip_seconds, -each.task_seconds, each.name))

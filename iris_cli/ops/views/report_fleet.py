@@ -8,6 +8,7 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, AttributeValue, Cluster, WorkerId, constraints, pattern
+from iris_cli.core.attributes import int_attribute
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 
@@ -101,21 +102,20 @@ class WorkerHistory:
             for worker, facts in self._workers.items()
             if (line := _line(worker, facts, begin, end)).configured_spans or facts.since is not None
         ]
-        return tuple(sorted(lines, key=_sort_key))
 
+        def sort_key(line: WorkerLine) -> tuple[bool, list[str | int], int, list[str | int]]:
+            return line.slice is None, _natural_key(line.slice or ""), line.index, _natural_key(line.id)
 
-def _sort_key(line: WorkerLine) -> tuple[bool, list[str | int], int, list[str | int]]:
-    return line.slice is None, _natural_key(line.slice or ""), line.index, _natural_key(line.id)
+        return tuple(sorted(lines, key=sort_key))
 
 
 def _line(worker: WorkerId, facts: _WorkerFacts, begin: float, end: float) -> WorkerLine:
     spans = [*facts.configured_spans, *([(facts.since, end)] if facts.since is not None else [])]
     clipped = ((max(first, begin), min(last, end)) for first, last in spans)
-    index = facts.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     return WorkerLine(
         id=worker,
         slice=facts.text(constraints.TPU_NAME_ATTRIBUTE_KEY),
-        index=index.value if index is not None and isinstance(index.value, int) else 0,
+        index=int_attribute(facts.attributes, constraints.TPU_WORKER_ID_ATTRIBUTE_KEY) or 0,
         type=facts.text(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
         chips=facts.chips or facts.gpus,
         configured_spans=tuple((first, last) for first, last in clipped if first < last),

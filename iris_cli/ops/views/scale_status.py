@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 
 from iris_cli.capacity.provider import instructions
 from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, format_duration, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
@@ -53,9 +53,7 @@ def this_owner(session: Session) -> SliceOwner:
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
     """Return the rows of the scale groups and of the demand that no group serves."""
-    by_group: dict[str, list[CreatedSliceRow]] = {}
-    for each in cluster.slices.values():
-        by_group.setdefault(each.group, []).append(_slice_row(each, now))
+    by_group = group_pairs((each.group, _slice_row(each, now)) for each in cluster.slices.values())
     states = (*plan.states, *_removed_groups(cluster, plan.states))
     return Scaling(
         groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in states),
@@ -78,8 +76,8 @@ def _removed_groups(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[
     """Yield groups that are no longer in cluster.yaml but still have slices, because these slices cost money."""
     known = {state.name for state in states}
     templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
-    for name, template in sorted(templates.items(), key=itemgetter(0)):
-        yield GroupState(group=ScaleGroup(name=name, template=template, max_slices=0))
+    for name in sorted(templates):
+        yield GroupState(group=ScaleGroup(name=name, template=templates[name], max_slices=0))
 
 
 def _group(state: GroupState, plan: ScalingPlan, slices: tuple[CreatedSliceRow, ...]) -> ScaleGroupRow:

@@ -19,6 +19,7 @@ from iris_cli.core import (
     WorkerId,
     parse_task_id,
 )
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
@@ -26,7 +27,7 @@ from iris_cli.core.model.waiting import describe_overdue, describe_quiet_attempt
 from iris_cli.errors import UsageError
 from iris_cli.ops.names import unknown_name, unknown_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
-from iris_cli.ops.outcomes.durations import elapsed
+from iris_cli.ops.outcomes.durations import elapsed, state_since
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
@@ -127,7 +128,16 @@ def why(session: Session, subject: str) -> Why:
         details = DetailsWithRow(**asdict(worker_details(view, worker_row(view, found))))
         occupied = tuple(full_resources(view, found))
         status = details.worker.status
-        return _why(view, found.id, "worker", status, status, worker=details, occupied=occupied)
+        return Why(
+            **view.result_fields,
+            subject=found.id,
+            kind="worker",
+            state=status,
+            cycle=view.cycle,
+            display=status,
+            worker=details,
+            occupied=occupied,
+        )
     result = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
     if result.waits and (session.config.scale_groups or view.cluster.slices):
         return replace(result, waits=_with_demand(session, view, result.waits))
@@ -170,18 +180,6 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     raise unknown_name(cluster, subject, "job, task or worker")
 
 
-def _why(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:
-    return Why(
-        subject=subject,
-        kind=kind,
-        state=state,
-        display=display,
-        cycle=view.cycle,
-        **view.result_fields,
-        **parts,
-    )
-
-
 def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
@@ -189,15 +187,14 @@ def _why_job(view: View, job: Job) -> Why:
     quiet = describe_quiet_tasks(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet or has_unhealthy_worker(view.cluster, job)
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
-    return _why(
-        view,
-        job.id,
-        "job",
-        state,
-        job_display(view.cluster, job.id),
+    return Why(
+        **_tasks_fields(view, job, tasks),
+        subject=job.id,
+        kind="job",
+        state=state,
+        display=job_display(view.cluster, job.id),
         cause=cause_words(view.cluster, job, view.state),
         failure=failure,
-        **_parts_of(view, job, tasks),
         retry=retry_words(view.cluster, job, view.state),
         overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=quiet,
@@ -210,22 +207,23 @@ def _why_task(view: View, task: Task) -> Why:
     culprit = culprit_of(view.cluster, job)
     failure = failure_card(view, job) if job.is_gang or culprit is task else None
     failed = task.end is not None and task.current is not None and has_failed(task.current)
-    return _why(
-        view,
-        str(task.id),
-        "task",
-        task.state,
-        task_displays(view.cluster, job.id)[task.index],
+    return Why(
+        **_tasks_fields(view, job, [task]),
+        subject=str(task.id),
+        kind="task",
+        state=task.state,
+        display=task_displays(view.cluster, job.id)[task.index],
         cause=task_end_words(task, view.state),
         failure=failure,
-        **_parts_of(view, job, [task]),
         next=failure.next if failure is not None else f"iris logs {task.id}" if failed else "",
     )
 
 
-def _parts_of(view: View, job: Job, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Return the fields of `Why` that describe these tasks of the job."""
+def _tasks_fields(view: View, job: Job, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the fields of `Why` that describe the view and these tasks of the job."""
     return {
+        **view.result_fields,
+        "cycle": view.cycle,
         "waits": _waits(view, job, tasks),
         "places": tuple(_live_attempts(view, tasks)),
         "ends": _ends(view, tasks),
@@ -238,11 +236,13 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
     pending = [task.id for task in tasks if task.state is TaskState.PENDING]
     if not pending:
         return ()
-    by_reasons: dict[tuple[str, ...], list[TaskId]] = {}
-    for task_id in pending:
-        reasons = view.plan.waiting.get(job.id if job.is_gang else task_id, ())
-        by_reasons.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
-    return tuple(_wait(view, job, group) for group in by_reasons.values())
+
+    def reasons(task: TaskId) -> tuple[str, ...]:
+        found = view.plan.waiting.get(job.id if job.is_gang else task, ())
+        return tuple(map(str, found)) or (view.prospect(job, task),)
+
+    groups = group_pairs((reasons(task), task) for task in pending)
+    return tuple(_wait(view, job, group) for group in groups.values())
 
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
@@ -280,20 +280,15 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
         for attempt in task.attempts:
             if not attempt.live:
                 continue
-            since = attempt.assigned_at if attempt.started_at is None else attempt.started_at
-            if attempt.stop is not None:
-                since = attempt.stop.at
+            doubts = problem_of(view, attempt.worker), describe_quiet_attempt(attempt, view.now)
+            since = state_since(attempt)
             yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),
                 state=attempt.state,
                 worker=attempt.worker,
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
-                doubt="; ".join(
-                    filter(
-                        None, (problem_of(view, attempt.worker), describe_quiet_attempt(attempt, view.now))
-                    )
-                ),
+                doubt="; ".join(filter(None, doubts)),
                 chosen=_chosen(view.cluster, task, attempt),
             )
 

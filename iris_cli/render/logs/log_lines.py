@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from iris_cli.core import TaskId, WorkerId, count, format_duration
+from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog
@@ -136,9 +137,7 @@ class LogPrinter(Struct):
     ) -> None:
         """Print notes on tasks to stderr. Notes that differ only in the worker's name become one line."""
         print_line = print_line or self.output.message
-        alike: dict[str, list[tuple[str, str]]] = {}
-        for task, text in notes:
-            alike.setdefault(_WORKER.sub("", text, count=1), []).append((str(task), text))
+        alike = group_pairs((_WORKER.sub("", text, count=1), (str(task), text)) for task, text in notes)
         self.output.flush()
         for same in alike.values():
             workers = fold(name for _, text in same for name in _WORKER.findall(text)[:1])
@@ -155,7 +154,7 @@ class LogPrinter(Struct):
         return self._painted_prefixes[ranks]
 
     def _paint(self, prefix: str, ranks: tuple[int, ...]) -> str:
-        if not self._has_colors:
+        if not self.output.color or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
             return prefix
         from rich.text import Text
 
@@ -167,10 +166,6 @@ class LogPrinter(Struct):
                 soft_wrap=True,
             )
         return painted.get()
-
-    @property
-    def _has_colors(self) -> bool:
-        return self.output.color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
 def make_readable(text: str) -> str:
@@ -289,10 +284,7 @@ def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
     if output.as_json:
         output.document(ExecutedDocument([_executed_task(each) for each in results]))
         return
-    alike: dict[bytes, list[CommandResult]] = {}
-    for each in results:
-        if each.end is not None:
-            alike.setdefault(each.end.output, []).append(each)
+    alike = group_pairs((each.end.output, each) for each in results if each.end is not None)
     for printed, same in alike.items():
         ranks = [each.task.index for each in same if each.task is not None]
         prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""

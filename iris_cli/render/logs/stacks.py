@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from iris_cli.core import TaskId, WorkerId, format_indexes
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, shared_stacks
-from iris_cli.ops.outcomes.stack_places import call_words, own_call
+from iris_cli.ops.outcomes.stack_places import call_words, deciding_thread, own_call
 from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import rank_prefix
@@ -221,10 +222,10 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
 
 def _group_by_activity(results: Sequence[RankStacks]) -> list[tuple[Activity, list[RankStacks]]]:
     """Group the ranks without a stack by activity. The largest group comes first."""
-    groups: dict[Activity, list[RankStacks]] = {}
-    for each in results:
-        if activity := _activity_of_rank(each):
-            groups.setdefault(activity, []).append(each)
+    threads = ((each, deciding_thread(_programs_without_stack(each))) for each in results)
+    groups = group_pairs(
+        (_activity_of_thread(thread), each) for each, thread in threads if thread is not None
+    )
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
@@ -234,21 +235,6 @@ def _programs_without_stack(result: RankStacks) -> list[Program]:
         if result.has_stacks or result.answer is None
         else [each for each in result.answer.programs if each.threads]
     )
-
-
-def _activity_of_rank(result: RankStacks) -> Activity | None:
-    """Return the activity of a rank without a stack; None if the rank has stacks or no programs.
-
-    If any thread spins, the rank spins. Otherwise the rank does what the main thread of its first Python process does,
-    or of its newest process if none is Python.
-    """
-    programs = _programs_without_stack(result)
-    if not programs:
-        return None
-    if any(thread.spins for program in programs for thread in program.threads):
-        return "spins", "spin", ""
-    program = next((each for each in programs if each.how != "other"), programs[-1])
-    return _activity_of_thread(program.threads[0])
 
 
 def _activity_of_thread(thread: KernelThread) -> Activity:
@@ -266,9 +252,7 @@ def _sentence(activity: Activity, ranks: Sequence[RankStacks]) -> str:
 
 def _thread_lines(threads: Sequence[KernelThread]) -> Iterator[str]:
     """Yield a line for each activity with the number and CPU time of its threads. The busiest activity comes first."""
-    groups: dict[Activity, list[KernelThread]] = {}
-    for thread in threads:
-        groups.setdefault(_activity_of_thread(thread), []).append(thread)
+    groups = group_pairs((_activity_of_thread(thread), thread) for thread in threads)
     for (singular, plural, channel), same in sorted(groups.items(), key=lambda group: -_cpu_share(group[1])):
         who = f"1 thread {singular}" if len(same) == 1 else f"{len(same)} threads {plural}"
         total = sum(thread.cpu_seconds for thread in same)

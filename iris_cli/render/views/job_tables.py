@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_cli.core import JobState, TaskId, TaskState, count, parse_task_id
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
@@ -16,6 +17,7 @@ from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Table, Text
 from iris_cli.render.plans import workspace_words
 from iris_cli.render.tables import (
+    FOLD_ABOVE,
     MAX_PARTS,
     NARROW,
     Row,
@@ -32,10 +34,6 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import overdue_reason
-
-FOLD_ABOVE = 16
-"""Maximum number of tasks that get a line each. More tasks are folded."""
 
 WIDE = 120  # columns; narrower tables omit times
 
@@ -122,7 +120,7 @@ def _reason(status: JobStatus) -> tuple[str, str]:
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {job.why}"
-    return "why", overdue_reason(job) if status.failure is None else ""
+    return "why", ": ".join(filter(None, (job.overdue, job.why))) if status.failure is None else ""
 
 
 def _has_default_indexes(status: JobStatus) -> bool:
@@ -186,9 +184,7 @@ def _why(task: TaskRow) -> str:
 
 
 def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[Row]:
-    alike: dict[tuple[str, str], list[TaskRow]] = {}
-    for task in tasks:
-        alike.setdefault((task.display, _why(task)), []).append(task)
+    alike = group_pairs(((task.display, _why(task)), task) for task in tasks)
     return [
         (
             fold((f"task-{task.id.index}" for task in group), max_parts)
@@ -207,9 +203,7 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[
 
 def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
     """Return a table of attempts. Attempts with the same number and the same cause of their end share a row."""
-    alike: dict[tuple[int, str], list[AttemptRow]] = {}
-    for attempt in attempts:
-        alike.setdefault((attempt.id.number, attempt.why), []).append(attempt)
+    alike = group_pairs(((attempt.id.number, attempt.why), attempt) for attempt in attempts)
     lines = list(alike.items()) if everything else list(alike.items())[-FOLD_ABOVE:]
     rows = [
         (

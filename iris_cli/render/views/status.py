@@ -150,18 +150,9 @@ def tasks(job: JobRow) -> str:
     return str(job.replicas) if uniform else counts_in_words(job.task_displays)
 
 
-def where(job: JobRow) -> str:
-    """Return the workers of the job's live attempts."""
-    return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
-
-
-def overdue_reason(job: JobRow) -> str:
-    """Return why the job is pending or ended. The text for an overdue job begins with its time in the queue."""
-    return ": ".join(filter(None, (job.overdue, job.why)))
-
-
 def where_and_why(job: JobRow, overdue: str) -> str:
     """Return the job's workers, why tasks are pending or why the job ended, its retry and its resubmissions."""
+    where = f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
     pending = job.tasks.get(TaskState.PENDING, 0)
     if job.stopping and not job.state.terminal:
         why = ""
@@ -170,7 +161,7 @@ def where_and_why(job: JobRow, overdue: str) -> str:
     else:
         why = ": ".join(filter(None, (overdue, job.why)))
     resubmissions = resubmission_words(job.again, job.tried_again)
-    return "; ".join(filter(None, (where(job), why, job.quiet, job.retry, resubmissions)))
+    return "; ".join(filter(None, (where, why, job.quiet, job.retry, resubmissions)))
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:

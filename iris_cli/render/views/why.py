@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from iris_cli.core import JobId, count
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, count
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Text
 from iris_cli.render.tables import (
+    FOLD_ABOVE,
     NARROW,
     banner,
     cycle_words,
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Explanation
 
 
-FOLD_ABOVE = 16
-"""Maximum number of attempts that get a line each. More attempts are folded."""
-
-
 def show_why(output: Output, why: Why) -> None:
     """Print the answer. With --quiet print only the first reason."""
     output.view(why, why.messages, [_short_answer(why)], lambda: _parts(why, output.width))
@@ -50,7 +47,6 @@ def _short_answer(why: Why) -> str:
 
 def _parts(why: Why, width: int) -> Iterator[Renderable]:
     yield from banner(why.messages, why.cycles)
-
     if why.worker is not None:
         yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
         return
@@ -135,10 +131,8 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
 
 def _attempt_rows(attempts: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each attempt; above FOLD_ABOVE, a row for all attempts in the same state."""
-    alike: dict[object, list[LiveAttempt]] = {}
-    for each in attempts:
-        key = (each.state, each.doubt) if len(attempts) > FOLD_ABOVE else each.attempt
-        alike.setdefault(key, []).append(each)
+    is_folded = len(attempts) > FOLD_ABOVE
+    alike = group_pairs(((each.state, each.doubt) if is_folded else each.attempt, each) for each in attempts)
     for group in alike.values():
         yield (
             fold(each.worker for each in group),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.text import pattern
 from iris_cli.ops.views.history import Entry
 from iris_cli.render.tables import fold
@@ -23,9 +24,7 @@ class RecentEvent(Struct, frozen=True):
 
 def fold_events(entries: Iterable[Entry]) -> list[RecentEvent]:
     """Fold events. The result has the order in which the first event of each fold occurred."""
-    alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
-    for entry in entries:
-        alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
+    alike = group_pairs(((entry.type, _shape(entry.text)), entry) for entry in entries)
     return [RecentEvent(max(each.at for each in group), _folded_text(group)) for group in alike.values()]
 
 
