@@ -156,7 +156,6 @@ def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:
-    """Yield a finding for each worker that is quarantined or draining."""
     for worker in cluster.workers.values():
         subject = f"worker {worker.id}"
         fix = f"iris worker uncordon {worker.id}"
@@ -169,7 +168,6 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:
-    """Yield findings on the notification channels."""
     if not session.config.notify.channels:
         return
     found = [

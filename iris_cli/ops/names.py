@@ -55,7 +55,6 @@ def unknown_name(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
 
 
 def unknown_task(cluster: Cluster, task: TaskId) -> NotFoundError:
-    """Return the error for a task index that a job does not have."""
     last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
     return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last task is {last}")
 
@@ -186,8 +185,7 @@ class JobFilter(Struct, frozen=True):
 
 
 EVERY_JOB = JobFilter()
-STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
-"""Words accepted by `--state`, in any case."""
+STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))  # words accepted by `--state`, in any case
 
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:

@@ -94,7 +94,6 @@ def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
 
 
 def show_written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
-    """Print the path of the bundle; return its document."""
     if not output.as_json:
         output.done(f"wrote {file}; read it before you send it")
     return WrittenBundle(file, [BundlePart(each.name, len(each.lines), each.size) for each in parts])

@@ -124,7 +124,6 @@ class Output(Struct, dict=True):
         sys.stderr.write(clean_line(text) + "\n")
 
     def warnings(self, texts: Iterable[str]) -> None:
-        """Print several warnings."""
         for text in texts:
             self.warning(text)
 

@@ -75,7 +75,6 @@ def show_next(output: Output, proposal: Proposal) -> None:
 def import_document(
     proposal: Proposal, machines: Sequence[OldMachine], *, written: bool, forgotten: Sequence[OldMachine]
 ) -> ImportDocument:
-    """Return the result of an import as a document."""
     plan = proposal.plan
     return ImportDocument(
         config=proposal.path,

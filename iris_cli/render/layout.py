@@ -30,7 +30,6 @@ class Text(Struct, frozen=True):
 
     @classmethod
     def assemble(cls, *parts: Text | str | tuple[str, str]) -> Text:
-        """Join parts into one Text."""
         pieces: list[tuple[str, str]] = []
         for part in parts:
             if isinstance(part, Text):

@@ -16,11 +16,9 @@ from iris_cli.render.layout import clean_line
 if TYPE_CHECKING:
     from iris_cli.ops.session import GetProgress, ProgressState
 
-SHOW_AFTER = 1.0
-"""Seconds until the line is shown. Shorter operations show no line."""
+SHOW_AFTER = 1.0  # seconds until the line is shown; shorter operations show no line
 
-UPDATE_INTERVAL = 0.25
-"""Seconds between two updates."""
+UPDATE_INTERVAL = 0.25  # seconds between two updates
 
 _MAX_PAUSE = 0.5  # seconds between two operations that count as the same work
 _BAR_WIDTH = 24  # columns
@@ -143,5 +141,4 @@ def _write(text: str) -> None:
     sys.stderr.flush()
 
 
-LINE = ProgressLine()
-"""The progress line of this process."""
+LINE = ProgressLine()  # the progress line of this process

@@ -80,7 +80,6 @@ class AdoptedDocument(Struct, frozen=True):
 
 
 def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
-    """Print the planned actions, with reasons."""
     if output.as_json:
         output.document(_document(plan, scaling))
         return
@@ -172,13 +171,11 @@ def show_pass(output: Output, result: Autoscaled, scaling: Scaling) -> None:
 
 
 def pass_document(result: Autoscaled, scaling: Scaling) -> PassDocument:
-    """Return the result of a pass as a document."""
     problems = [*result.problems, *([str(result.conflict)] if result.conflict is not None else [])]
     return PassDocument(_document(result.plan, scaling), result.created, list(result.deleted), problems)
 
 
 def owner_hint(conflict: OwnerConflict) -> str:
-    """Return the hint that says how to resolve an owner conflict."""
     if conflict.elsewhere:
         return "use that state directory; if it is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"

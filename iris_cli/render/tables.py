@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NARROW = 80
-"""Width in columns below which tables omit less important columns."""
+NARROW = 80  # width in columns below which tables omit less important columns
 
-FOLD_ABOVE = 16
-"""Maximum number of tasks or attempts that get a line each. More of them are folded."""
+FOLD_ABOVE = 16  # maximum number of tasks or attempts that get a line each; more of them are folded
 
 STYLES = {
     "RUNNING": "green",
@@ -128,7 +126,6 @@ def state(word: str) -> Text:
 
 
 def style_of(word: str) -> str:
-    """Return the style of a state, a display or a condition."""
     return STYLES.get(word.partition(" ")[0], "")
 
 

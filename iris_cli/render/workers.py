@@ -24,14 +24,11 @@ from iris_cli.render.tables import (
 
 
 def show_inventory(output: Output, inventory: Inventory) -> None:
-    """Print a line per worker."""
     names = (each.worker.id for each in inventory.workers)
     output.view(inventory, inventory.messages, names, lambda: _inventory(inventory, output.width))
 
 
 def show_worker(output: Output, view: WorkerView) -> None:
-    """Print the details of one worker."""
-
     def draw() -> list[Renderable]:
         cycles = cycle_words(view.cycles, view.at)
         return [*banner(view.messages, view.cycles), *worker_tables(view.details, cycles, output.width)]

@@ -105,7 +105,6 @@ class Follower:
 
     @property
     def tasks(self) -> int:
-        """Number of tasks followed."""
         return len(self._followed)
 
     def steps(self) -> Iterator[Step]:

@@ -11,12 +11,10 @@ from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.logs.log_reading import BOTH
 from iris_cli.ops.logs.logs import TaskLog
 
-TAIL = 500
-"""Default number of lines of each rank and stream that are compared."""
+TAIL = 500  # default number of lines of each rank and stream that are compared
 MAX_GROUPS = 8
 """Maximum number of groups of ranks compared line by line with the majority, smallest group first."""
-MAX_LINES = 20
-"""Maximum number of lines of a difference."""
+MAX_LINES = 20  # maximum number of lines of a difference
 _MAX_PAIRS = 1 << 22  # maximum pairs of lines for an exact comparison, which takes about a second
 
 _MASKS = (
@@ -154,7 +152,6 @@ def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[st
 
 
 def _common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the length of the common prefix."""
     limit = min(len(first), len(second))
     return next((index for index in range(limit) if first[index] != second[index]), limit)
 

@@ -154,7 +154,6 @@ class LogFetch:
 
     @property
     def tasks(self) -> int:
-        """Number of tasks selected."""
         return len(self._tasks)
 
     def turns(self) -> Iterator[list[LogText]]:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
     from iris_cli.ops.notify.channels import Send
 
-TIMEOUT = 10.0
-"""Maximum seconds for one command or one call of the webhook."""
+TIMEOUT = 10.0  # maximum seconds for one command or one call of the webhook
 
 
 def begin(session: Session) -> None:

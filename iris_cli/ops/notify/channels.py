@@ -198,8 +198,7 @@ def _safe_words(error: object) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-BUDGET = 10.0
-"""Seconds after which no further notice is sent in this cycle."""
+BUDGET = 10.0  # seconds after which no further notice is sent in this cycle
 
 Send = Callable[[Notice, Event], str]
 """Function that sends one notice and returns the problem, or "". It returns soon after the event is set."""

@@ -39,8 +39,7 @@ _ERROR_IS_REASON = _NEVER_PLACED | {EndReason.WORKER_FAILED}
 MAX_LOG_TAIL = 4000
 """Maximum bytes of a log tail in the event log. If a log tail is that long, the task may have written more."""
 
-LOG_LINES = 20
-"""Number of last log lines on a failure card."""
+LOG_LINES = 20  # number of last log lines on a failure card
 
 _STOP_EXIT_CODES = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _STOPPED_WITH_OTHERS = frozenset({EndReason.SIBLING, EndReason.JOB_ENDED})

@@ -11,8 +11,7 @@ from iris_cli.core import Attempt, Ended, Job, Task
 
 _Span = tuple[float, float]
 
-RECENT_FAILURE = 600.0
-"""Seconds for which a failed job is listed above running jobs."""
+RECENT_FAILURE = 600.0  # seconds for which a failed job is listed above running jobs
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:

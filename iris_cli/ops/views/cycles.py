@@ -56,7 +56,6 @@ class Cycles(Struct, frozen=True, kw_only=True):
 
     @property
     def has_next_cycle(self) -> bool:
-        """True if a next cycle is expected."""
         return self.next is not None
 
 

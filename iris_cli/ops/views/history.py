@@ -144,7 +144,6 @@ def _history_of(
 
 
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
-    """Return one entry for each event of these transactions."""
     return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
 
 

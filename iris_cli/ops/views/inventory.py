@@ -165,7 +165,6 @@ def worker_rows(view: View) -> tuple[WorkerRow, ...]:
 
 
 def worker_row(view: View, worker: Worker) -> WorkerRow:
-    """Return the row of one worker."""
     capacity = WorkerCapacity.of(worker)
     free = capacity.free
     slice_name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)

@@ -100,7 +100,6 @@ def _urgency(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Urgen
 
 
 def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
-    """Return the time of the last state change of the job or of its tasks."""
     attempts = [task.current for task in tasks if task.current is not None]
     return max(
         row.submitted_at,

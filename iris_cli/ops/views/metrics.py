@@ -13,8 +13,7 @@ from iris_cli.ops.views.inventory import slice_rows, worker_rows
 from iris_cli.ops.views.report import report
 from iris_cli.ops.views.view import load_view
 
-WINDOW = "24h"
-"""Period that the metrics of ended jobs and chip-seconds cover."""
+WINDOW = "24h"  # period that the metrics of ended jobs and chip-seconds cover
 
 
 class Metrics(Struct, frozen=True, kw_only=True):

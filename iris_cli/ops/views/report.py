@@ -267,7 +267,6 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def total(jobs: Iterable[JobLine], name: str = "") -> Sum:
-    """Return the sum over these jobs."""
     jobs = list(jobs)
     attempts = [each for job in jobs for each in job.attempts]
     waited = [job.waited for job in jobs]
@@ -288,7 +287,6 @@ def by_label(jobs: Iterable[JobLine]) -> list[Sum]:
 
 
 def by_priority(jobs: Iterable[JobLine]) -> list[Sum]:
-    """Return one sum for each priority of these jobs."""
     return _sums_by(jobs, lambda job: [job.priority])
 
 

@@ -47,7 +47,6 @@ def owner_conflict(session: Session, listings: Sequence[slices.Listing] = ()) ->
 
 
 def this_owner(session: Session) -> SliceOwner:
-    """Return the SliceOwner of this state directory."""
     return session.slice_owner or session.state.slice_owner
 
 

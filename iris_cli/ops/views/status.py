@@ -118,7 +118,6 @@ def _scaling(session: Session, view: View) -> Scaling:
 
 
 def _other_directory(session: Session, view: View) -> Iterator[str]:
-    """Yield a message if another state directory manages the slices."""
     if view.cycle is None or view.cluster.slice_owner is None or not session.config.scale_groups:
         return
     from iris_cli.ops.views.scale_status import owner_conflict
@@ -162,7 +161,6 @@ _DISPLAY_ORDER: tuple[str, ...] = (
 
 
 def job_row(view: View, job: Job) -> JobRow:
-    """Return one job in one line."""
     tasks = view.cluster.tasks_of(job.id)
     starts = [at for task in tasks for each in task.attempts if (at := each.started_at) is not None]
     ended_at = job.end.at if job.end else None

@@ -111,7 +111,6 @@ _NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
 
 
 def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
-    """Return the reason for each pending task of a job."""
     pending = [task.id for task in view.cluster.tasks_of(job.id) if task.state is TaskState.PENDING]
     if not pending or job.end is not None:
         return {}

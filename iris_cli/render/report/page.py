@@ -35,8 +35,7 @@ from iris_cli.render.layout import clean_line
 from iris_cli.render.report.summary import hours, share, share_of_available, state_counts
 from iris_cli.render.tables import clock_time, duration, fold, resubmission_words
 
-_MAX_ROWS = 100
-"""Maximum number of labels, and of workers, in a table."""
+_MAX_ROWS = 100  # maximum number of labels, and of workers, in a table
 
 
 def page(report: Report) -> str:
@@ -336,8 +335,7 @@ def _cell(cell: Cell) -> str:
 
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
-_LONG_REPORT = 36_000.0
-"""Seconds. The unit of time in the chart is 1 s for a longer report, otherwise 0.01 s."""
+_LONG_REPORT = 36_000.0  # seconds; the unit of time in the chart is 1 s for a longer report, otherwise 0.01 s
 
 
 def style_class(reason: EndReason | None) -> str:

@@ -40,8 +40,7 @@ from iris_cli.render.tables import (
 )
 from iris_cli.render.views.job_tables import next_line
 
-_MAX_ROWS = 10
-"""Maximum number of labels, of hosts and of jobs with a row. The HTML page has more rows."""
+_MAX_ROWS = 10  # maximum number of labels, of hosts and of jobs with a row; the HTML page has more rows
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "ATTEMPTS EACH", "LOST ATTEMPTS", "LOST ATTEMPTS EACH", "CHIP-HOURS", "WASTED"),
@@ -328,7 +327,6 @@ class WrittenDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_written(output: Output, report: Report, path: Path, size: int) -> None:
-    """Print one line about the written page; with --json the document."""
     output.warnings(report.messages)
     if output.as_json:
         output.document(

@@ -221,8 +221,7 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
 
 
-MAX_GROUPS = 4
-"""Maximum number of lines for groups of peers, and for failed child jobs."""
+MAX_GROUPS = 4  # maximum number of lines for groups of peers, and for failed child jobs
 
 
 def failure_card(failure: FailureCard) -> list[Renderable]:
@@ -257,7 +256,6 @@ def _headline(failure: FailureCard) -> str:
 
 
 def next_line(command: str) -> Text:
-    """Return the line with the command to type next."""
     return Text.assemble(("next: ", "dim"), text(command))
 
 

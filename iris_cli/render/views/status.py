@@ -26,14 +26,12 @@ from iris_cli.render.tables import (
 )
 from iris_cli.render.workers import cores, memory, status_words
 
-MAX_LISTED = 100
-"""Maximum number of ended jobs listed with --json or --quiet, unless all are requested."""
+MAX_LISTED = 100  # maximum number of ended jobs listed with --json or --quiet, unless all are requested
 MAX_OPEN = 50
 MAX_ENDED = 10
 MAX_PROBLEMS = 5
 MAX_UNMET = 5
-_NARROW_FOR_TYPES = 90
-"""Width in columns below which scale groups have no numbers of chips and VMs."""
+_NARROW_FOR_TYPES = 90  # width in columns below which scale groups have no numbers of chips and VMs
 
 
 def ended_jobs(output: Output) -> int:

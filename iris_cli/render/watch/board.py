@@ -249,7 +249,6 @@ def _overdue_words(view: LiveView, job: LiveJob, now: float) -> str:
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text]:
-    """Return the lines of slices and single hosts; equal rows are folded."""
     rows = [
         (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
         for row in (

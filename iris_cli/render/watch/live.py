@@ -23,8 +23,7 @@ from rich.text import Text
 
 from iris_cli.render.console import is_in_foreground
 
-TICK = 1.0
-"""Seconds between two paints if only the time changes."""
+TICK = 1.0  # seconds between two paints if only the time changes
 
 _DEFAULT_SIZE = (80, 24)  # columns and lines if the terminal reports no size
 _TIMEOUT = 2.0  # seconds to wait for a terminal that accepts no output

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.board import DrawScreen
     from iris_cli.render.watch.live import LiveScreen
 
-_MAX_EVENTS = 50
-"""Maximum number of recent events kept for the screen."""
+_MAX_EVENTS = 50  # maximum number of recent events kept for the screen
 
 
 class Screen:
@@ -68,7 +67,6 @@ class Screen:
             self._live.update()
 
     def show(self, step: Step) -> None:
-        """Show the new events of a step."""
         new = fold_events(step.entries)
         if self._live is not None:
             self._events.extend(new)
