@@ -14,6 +14,8 @@ from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.record import encode_event
 from iris_cli.journal.state_dir import StateDir
 
+_ENDS = (ev.AttemptEnded, ev.AttemptStopped, ev.TaskDispatchFailed)
+
 
 class Row(Struct, frozen=True, kw_only=True):
     """One event.
@@ -79,9 +81,6 @@ class WorkersOfAttempts(dict[AttemptId, WorkerId]):
         elif isinstance(event, _ENDS) and attempt not in self._presumed_gone:
             self.pop(attempt, None)
         return worker
-
-
-_ENDS = (ev.AttemptEnded, ev.AttemptStopped, ev.TaskDispatchFailed)
 
 
 def _row(transaction: ev.Transaction, index: int, event: ev.Event, worker: WorkerId | None) -> Row:

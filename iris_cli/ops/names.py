@@ -16,6 +16,7 @@ from iris_cli.errors import NotFoundError, UsageError
 
 _MAX_NAMES = 4
 _DIGITS = "0123456789"
+STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))  # words accepted by `--state`, in any case
 
 
 def find_job(cluster: Cluster, text: str) -> JobId:
@@ -185,7 +186,6 @@ class JobFilter(Struct, frozen=True):
 
 
 EVERY_JOB = JobFilter()
-STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))  # words accepted by `--state`, in any case
 
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:

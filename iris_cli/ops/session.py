@@ -50,14 +50,13 @@ GetProgress: TypeAlias = Callable[[], ProgressState]
 Progress: TypeAlias = Callable[[GetProgress], AbstractContextManager[None]]
 """Function that returns a context manager. While its block runs, the progress of the slow step is shown."""
 
+_SHORT_WAIT = 1.0  # seconds of waiting for the lock before a message is shown
+
 
 def _threads(parallelism: int) -> FanOut[Any]:
     from iris_cli.remote.fan_out import Threads
 
     return Threads(parallelism)
-
-
-_SHORT_WAIT = 1.0  # seconds of waiting for the lock before a message is shown
 
 
 class Session(Struct, dict=True):
@@ -216,10 +215,7 @@ class Session(Struct, dict=True):
             return rule(draft)
 
     def lock_once(self) -> None:
-        """Take and release the lock, unless this invocation has held it before. Raises the errors of `transaction`.
-
-        So a command fails early if the state directory is read-only.
-        """
+        """Take the lock unless it was held before, to fail early in a read-only directory. Raises as `transaction`."""
         if not self.has_locked:
             with self.transaction():
                 pass

@@ -14,7 +14,7 @@ from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, TaskId, WorkerId, format_duration
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.files import last_lines
-from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.files.runners import LOOP, LoopOrder, Runner
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
@@ -25,7 +25,6 @@ from iris_cli.render.tables import fold, group_by_text
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, ReasonKind
-    from iris_cli.journal.files.runners import LoopOrder, Runner
     from iris_cli.ops.loop.run import LoopPass
     from iris_cli.render.slices import PassDocument
 
@@ -323,10 +322,7 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
-    """Print the installed entries, the age of the last cycle, and the end of cron's log.
-
-    `found`: the installed entry by `crontab` and `systemd`; '' if there is none.
-    """
+    """Print the entry `found` in `crontab` and in `systemd` ('': none), the last cycle's age, and the log's end."""
     log_lines = last_lines(log)
     if output.as_json:
         output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, log_lines))

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from iris_cli.core.units import count
 from iris_cli.journal.log.archive import Compacted
@@ -181,4 +180,4 @@ def show_rows(output: Output, rows: Iterable[Row]) -> None:
     with progress(lambda: ("exporting", printed, 0, "event")):
         for printed, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
             # the encoder does not escape DEL
-            output.line(encode(asdict(row)).replace("\x7f", "\\u007f"))
+            output.line(encode(structs.asdict(row)).replace("\x7f", "\\u007f"))

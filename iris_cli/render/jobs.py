@@ -284,12 +284,7 @@ class ChangedDocument(Struct, frozen=True):
 
 
 def show_changed(
-    output: Output,
-    cluster: Cluster,
-    result: Changed,
-    what: str,
-    cycles: Cycles | None,
-    unchanged: str = "",
+    output: Output, cluster: Cluster, result: Changed, what: str, cycles: Cycles | None, unchanged: str = ""
 ) -> None:
     """Print each job with its change. `what`: the change in words. `cycles`: as in `show_launched`.
 

@@ -7,6 +7,7 @@ output, rich would print exactly the same bytes. rich lays out all other output.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -123,7 +124,7 @@ def clean(text: str) -> str:
         is_plain = not text.encode("ascii").translate(None, _PLAIN)
     else:
         is_plain = text.replace("\n", "").replace("\t", "").isprintable()
-    return text if is_plain else text.translate(_VISIBLE)
+    return text if is_plain else "".join(map(_visible, text))
 
 
 def clean_line(text: str) -> str:
@@ -131,21 +132,11 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", "⏎").replace("\t", " ")
 
 
-class _VisibleCharacters(dict[int, str]):
-    """Map each character code to its replacement. A replacement is computed at its first use."""
+@cache
+def _visible(character: str) -> str:
+    import unicodedata  # slow to import, and most text is ASCII
 
-    def __missing__(self, code: int) -> str:
-        import unicodedata  # slow to import, and most text is ASCII
-
-        character = chr(code)
-        shown = self[code] = (
-            _escape_code(code) if unicodedata.category(character) in _DANGEROUS else character
-        )
-        return shown
-
-
-def _escape_code(code: int) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _DANGEROUS:
+        return character
+    code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-_VISIBLE = _VisibleCharacters({ord(each): each for each in "\n\t"})

@@ -21,11 +21,7 @@ _FAMILIES = (
         "state",
         "TPU chips and GPUs by state: busy, unusable (not busy, and their worker accepts no tasks), or free.",
     ),
-    (
-        "chip_seconds",
-        "use",
-        "Used and idle chip-seconds of TPU chips and GPUs in the last 24 hours.",
-    ),
+    ("chip_seconds", "use", "Used and idle chip-seconds of TPU chips and GPUs in the last 24 hours."),
 )
 _NAMES = {"ended": "jobs_ended_24h", "chip_seconds": "chip_seconds_24h"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core import JobId, TaskId, WorkerId, count, format_memory
+from iris_cli.core import Cluster, JobId, TaskId, WorkerId, Workspace, count, format_memory
 from iris_cli.core.grouping import group_pairs
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import unschedulable_tasks
@@ -17,9 +17,7 @@ from iris_cli.render.layout import Renderable
 from iris_cli.render.tables import FOLD_ABOVE, fold, folded_rows, table, text
 
 if TYPE_CHECKING:
-    from iris_cli.core import Cluster, Workspace
-    from iris_cli.core.scheduling import Assignment, Plan, Reason
-    from iris_cli.core.scheduling.explain.explanation import Change
+    from iris_cli.core.scheduling import Assignment, Change, Plan, Reason
     from iris_cli.ops.workspace.pack import Listing
 
 

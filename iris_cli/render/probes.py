@@ -15,6 +15,22 @@ from iris_cli.ops.workers.workers import HostKey, ProbeResult
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
 
+_OWNER_WORDS = {
+    Owner.IRIS: "its attempt is live; unwedge does not stop it",
+    Owner.ENDED: "its attempt has ended",
+    Owner.UNKNOWN: "its attempt is not in the log",
+    Owner.OTHER: "not started by iris",
+}
+_ATTEMPT_WORDS = {
+    Owner.IRIS: ": it is live and is not stopped",
+    Owner.ENDED: " on the worker, but has ended according to the log",
+    Owner.UNKNOWN: " on the worker, but is not in the log",
+}
+_LOCK_WORDS = {
+    LockFile.STALE: "stale lock file of libtpu; the next start removes it",
+    LockFile.FOREIGN: "the lock file of libtpu belongs to another user or is not a regular file: remove it by hand",
+}
+
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
     """One worker. If it did not answer, `kind`, `detail` and `hint` are set; otherwise `usable` and later fields."""
@@ -119,23 +135,6 @@ def _probed_worker(probed: ProbeResult) -> ProbedWorker:
         gpus=worker.gpus,
         warnings=seen.warnings,
     )
-
-
-_OWNER_WORDS = {
-    Owner.IRIS: "its attempt is live; unwedge does not stop it",
-    Owner.ENDED: "its attempt has ended",
-    Owner.UNKNOWN: "its attempt is not in the log",
-    Owner.OTHER: "not started by iris",
-}
-_ATTEMPT_WORDS = {
-    Owner.IRIS: ": it is live and is not stopped",
-    Owner.ENDED: " on the worker, but has ended according to the log",
-    Owner.UNKNOWN: " on the worker, but is not in the log",
-}
-_LOCK_WORDS = {
-    LockFile.STALE: "stale lock file of libtpu; the next start removes it",
-    LockFile.FOREIGN: "the lock file of libtpu belongs to another user or is not a regular file: remove it by hand",
-}
 
 
 class ObstacleEntry(Struct, frozen=True, kw_only=True):

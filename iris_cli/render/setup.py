@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.setup.cluster_import.source import Offer
 
+_MAX_COMMAND_WIDTH = 44
+"""Maximum width of a command whose description is on the same line. After a longer command it is on the next line."""
+
 
 class InitDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris init`. `imports` and `next` are commands to type."""
@@ -72,10 +75,6 @@ def _offer_words(offer: Offer) -> str:
     if offer.slices:
         return f"a list of {count(offer.slices, 'TPU slice')}"
     return f"an SSH configuration with {count(offer.hosts, 'host')}" if offer.hosts else "gcloud"
-
-
-_MAX_COMMAND_WIDTH = 44
-"""Maximum width of a command whose description is on the same line. After a longer command it is on the next line."""
 
 
 class JobCounts(Struct, frozen=True):

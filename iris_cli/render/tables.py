@@ -48,6 +48,8 @@ _RIGHT = frozenset({"AGE", "RAN", "VMS FREE", "ATTEMPT", "SEQ"})
 _COLOURED = frozenset({"STATE", "STATUS"})
 
 Row = tuple[str, ...]
+_MAX_DIGITS = 9  # in the number at the end of a name
+MAX_PARTS = 6
 
 
 def table(
@@ -166,10 +168,6 @@ def time_range(times: Sequence[float]) -> str:
     first, last = clock_time(min(times)), clock_time(max(times))
     same_day = first.split(" ")[0] == last.split(" ")[0]
     return first if first == last else f"{first} to {last.split(' ')[-1] if same_day else last}"
-
-
-_MAX_DIGITS = 9  # in the number at the end of a name
-MAX_PARTS = 6
 
 
 def fold(names: Iterable[str], max_parts: int = MAX_PARTS) -> str:

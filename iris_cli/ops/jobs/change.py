@@ -16,6 +16,8 @@ from iris_cli.ops.cycle.cycle import run, send_stops
 from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs, select_tasks, unknown_name
 from iris_cli.ops.session import Session
 
+_PAUSE = 1.0  # seconds between two cycles
+
 
 class Changed(Struct):
     """Result of a change. `unchanged` are jobs that already had the new values."""
@@ -110,9 +112,6 @@ def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
     return job, task
 
 
-_PAUSE = 1.0  # seconds between two cycles
-
-
 class Cancelled(Struct):
     """Result of a cancellation. `stopping`: attempts whose end is not proven."""
 
@@ -156,10 +155,7 @@ def _choose_jobs(cluster: Cluster, names: list[str], prefix: bool, job_filter: J
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until all stopping attempts have ended, and return True.
-
-    Return False if all remaining attempts are on unreachable workers.
-    """
+    """Run cycles until all stopping attempts have ended. Return False if the rest are on unreachable workers."""
     total = len(result.stopping)
     with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:

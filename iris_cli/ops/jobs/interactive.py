@@ -41,6 +41,7 @@ _ALIVE = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPH
 _PROGRAM_ENDS = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
 """End reasons whose exit code comes from the program."""
 
+_KEYS, _SCREEN = 0, 1  # descriptors of the local terminal
 _MAX_READ = 32 << 10  # bytes
 _RESIZED, _ENDED = b"r", b"o"  # messages to the thread that sends keys
 
@@ -199,16 +200,14 @@ class _Client(Struct):
 
 
 class LocalTerminal:
-    """The local terminal. `keys` and `screen`: descriptors of its input and output."""
+    """The local terminal, at standard input and standard output."""
 
-    def __init__(self, keys: int = 0, screen: int = 1) -> None:
+    def __init__(self) -> None:
         self.name = os.environ.get("TERM") or "vt100"
-        self._keys = keys
-        self._screen = screen
 
     def size(self) -> tuple[int, int]:
         """Return columns and lines of the terminal."""
-        found = os.get_terminal_size(self._screen)
+        found = os.get_terminal_size(_SCREEN)
         return found.columns or 80, found.lines or 24
 
     @contextmanager
@@ -230,10 +229,10 @@ class LocalTerminal:
             ),
             threading.Thread(target=self._show_output, args=(stream, ended), name="iris-screen", daemon=True),
         ]
-        old_modes = termios.tcgetattr(self._keys)
+        old_modes = termios.tcgetattr(_KEYS)
         old_handler = signal.signal(signal.SIGWINCH, report_resize)
         try:
-            tty.setraw(self._keys, termios.TCSANOW)
+            tty.setraw(_KEYS, termios.TCSANOW)
             for each in threads:
                 each.start()
             report_resize()  # the size may have changed before the handler was set
@@ -243,7 +242,7 @@ class LocalTerminal:
             stream.close()
             os.write(wake_output, _ENDED)
             with suppress(termios.error):  # the window is closed
-                termios.tcsetattr(self._keys, termios.TCSANOW, old_modes)
+                termios.tcsetattr(_KEYS, termios.TCSANOW, old_modes)
             if threads[0].is_alive():
                 threads[0].join()
             os.close(wake_output)
@@ -252,12 +251,12 @@ class LocalTerminal:
     def _send_keys(self, stream: ByteStream, wake_input: int) -> None:
         with suppress(OSError):  # the window or the stream is closed
             while True:
-                ready, _, _ = select.select([self._keys, wake_input], [], [])
+                ready, _, _ = select.select([_KEYS, wake_input], [], [])
                 if wake_input in ready:
                     if _ENDED in os.read(wake_input, _MAX_READ):
                         return
                     stream.resize(*self.size())
-                elif keys := os.read(self._keys, _MAX_READ):
+                elif keys := os.read(_KEYS, _MAX_READ):
                     stream.send(keys)
                 else:
                     return
@@ -267,7 +266,7 @@ class LocalTerminal:
             while data := stream.receive():
                 rest = memoryview(data)
                 while rest:
-                    rest = rest[os.write(self._screen, rest) :]
+                    rest = rest[os.write(_SCREEN, rest) :]
             stream.exit_status()  # the exit status may arrive after the last output
         except OSError:  # the window is closed
             stream.close()

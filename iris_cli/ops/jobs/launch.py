@@ -8,15 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core import Cluster, Constraint, ConstraintOp, Job, JobId, JobRequest, WorkerId, clip
-from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    AttributeValue,
-    int_attribute,
-)
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import AttributeValue, int_attribute
 from iris_cli.core.constraint_syntax import typo_warnings
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle.feasibility import check_possible
@@ -132,8 +125,7 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
     from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 
     draft = Draft(session.view(), session.clock.now())
-    request = request and hash_lines(request)
-    job, warnings = _submit(session, draft, request) if request is not None else (None, [])
+    job, warnings = _submit(session, draft, hash_lines(request)) if request is not None else (None, [])
     plan, _ = assign(session, draft)
     _warn(session, warnings)
     return plan, draft.cluster, job
@@ -184,9 +176,9 @@ def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeVa
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
         return []
-    wanted = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
+    wanted = {keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
-        wanted[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
+        wanted[keys.DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     matching = [
         each
         for each in possible_workers
@@ -194,16 +186,18 @@ def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeVa
         and all(constraint.matches(each) for constraint in job.constraints if constraint.required)
     ]
     existing = [
-        each for each in matching if TPU_NAME_ATTRIBUTE_KEY in each or SCALE_GROUP_ATTRIBUTE_KEY not in each
+        each
+        for each in matching
+        if keys.TPU_NAME_ATTRIBUTE_KEY in each or keys.SCALE_GROUP_ATTRIBUTE_KEY not in each
     ]
     known_vms = Counter(
-        each[TPU_NAME_ATTRIBUTE_KEY] for each in possible_workers if TPU_NAME_ATTRIBUTE_KEY in each
+        each[keys.TPU_NAME_ATTRIBUTE_KEY] for each in possible_workers if keys.TPU_NAME_ATTRIBUTE_KEY in each
     )
     sizes = {_slice_size(each, known_vms): each for each in reversed(existing or matching)}
     if not sizes or min(sizes) == 1:
         return []
     size, worker = sizes.popitem()
-    variant = worker.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    variant = worker.get(keys.DEVICE_VARIANT_ATTRIBUTE_KEY)
     use_variant = device.variant == AUTO and variant is not None
     option = f"--tpu {variant}" if use_variant else f"--replicas {size}"
     return [
@@ -214,9 +208,9 @@ def slice_warnings(job: Job, possible_workers: Sequence[Mapping[str, AttributeVa
 
 def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
     """Return the number of VMs of a worker's slice: the reported number, or that of known VMs if it is larger."""
-    name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    name = attributes.get(keys.TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else known_vms[name]
-    reported = int_attribute(attributes, TPU_VM_COUNT_ATTRIBUTE_KEY)
+    reported = int_attribute(attributes, keys.TPU_VM_COUNT_ATTRIBUTE_KEY)
     return known if reported is None else max(known, reported)
 
 

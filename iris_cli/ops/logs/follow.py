@@ -74,14 +74,7 @@ class Follower:
     which to stop. At the end, `cut_short` is True if the end of an output could not be read.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        name: str,
-        query: Query,
-        *,
-        until: float = math.inf,
-    ) -> None:
+    def __init__(self, session: Session, name: str, query: Query, *, until: float = math.inf) -> None:
         self.cut_short = False
         # Workers with an open call, each with the cluster at the time of the call.
         self._open_calls: dict[WorkerId, Cluster] = {}
@@ -114,26 +107,22 @@ class Follower:
             self._session.limits.max_dispatch_parallelism
         )
         with self._runner, closing(fan_out):
-            yield from self._steps(fan_out)
-
-    def _steps(self, fan_out: FanOut[Sequence[Reading]]) -> Iterator[Step]:
-        clock = self._session.clock
-        while True:
-            # Read the cluster BEFORE the output, because an attempt that has ended writes no more output.
-            cluster = self._runner.run_due_cycle()
-            step = Step(notes=[*self._follow_next_attempts(cluster), *self._retry_notes(cluster)])
-            self._finish_attempts_without_worker(cluster, step)
-            self._submit(fan_out, cluster, step)
-            self._collect(fan_out, step)
-            yield step
-            yield from (Step(texts=texts) for texts in take_turns(self._other_texts))
-            self._other_texts = []
-            if all(self._is_finished(cluster.tasks[task]) for task in self._followed):
-                return
-            time_left = self._until - clock.monotonic()
-            if time_left <= 0:
-                return
-            self._runner.pause(min(self._pause(), time_left))
+            while True:
+                # Read the cluster BEFORE the output, because an attempt that has ended writes no more output.
+                cluster = self._runner.run_due_cycle()
+                step = Step(notes=[*self._follow_next_attempts(cluster), *self._retry_notes(cluster)])
+                self._finish_attempts_without_worker(cluster, step)
+                self._submit(fan_out, cluster, step)
+                self._collect(fan_out, step)
+                yield step
+                yield from (Step(texts=texts) for texts in take_turns(self._other_texts))
+                self._other_texts = []
+                if all(self._is_finished(cluster.tasks[task]) for task in self._followed):
+                    return
+                time_left = self._until - self._session.clock.monotonic()
+                if time_left <= 0:
+                    return
+                self._runner.pause(min(self._pause(), time_left))
 
     def _follow(self, task: Task, attempt: Attempt, tail: int | None) -> _FollowedAttempt:
         return _FollowedAttempt(Reading(task.id, attempt, structs.replace(self._query, tail=tail)))

@@ -33,6 +33,8 @@ _MASKS = (
     (re.compile(r"^\[\d+\]"), "[N]"),
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+Texts = tuple[Sequence[str], Sequence[str]]
+"""Masked lines for the comparison, and the same lines without masks for the output."""
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
@@ -88,10 +90,7 @@ def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
 
 
 def mask(line: str, *, coarse: bool = False) -> str:
-    """Return a line with placeholders for parts that always differ between ranks, such as times.
-
-    With `coarse`, also replace all numbers.
-    """
+    """Return a line with placeholders for times and other parts that differ between ranks; `coarse`: all numbers."""
     for pattern, replacement in _MASKS:
         line = pattern.sub(replacement, line)
     return _NUMBER.sub("N", line) if coarse else line
@@ -129,10 +128,6 @@ def _diff(
         coarse=coarse,
         idle=idle_time(ranks),
     )
-
-
-Texts = tuple[Sequence[str], Sequence[str]]
-"""Masked lines for the comparison, and the same lines without masks for the output."""
 
 
 def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[str, int, int, int, int]]:

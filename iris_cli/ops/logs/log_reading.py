@@ -26,6 +26,11 @@ MAX_SEARCH = 16 << 20  # maximum bytes read from the end to find the last lines
 Requests = Generator[tuple[int, int], "LogChunk", R]
 """Generator that yields requests (offset, number of bytes), and receives the answers."""
 
+BOTH = ("out", "err")
+MAX_PIECES = 128  # pieces per call
+_MAX_CALL = 1 << 20  # bytes per call
+_MAX_TOTAL = 64 << 20  # bytes of all open calls
+
 
 class LineCutter(Struct):
     """Cuts a byte stream into whole lines of text. The lines do not depend on how the bytes are divided among calls.
@@ -147,12 +152,6 @@ def last_lines(text: str, count: int | None) -> str:
     return "".join(f"{line}\n" for line in lines[max(0, len(lines) - count) :])
 
 
-BOTH = ("out", "err")
-MAX_PIECES = 128  # per call
-_MAX_CALL = 1 << 20  # bytes per call
-_MAX_TOTAL = 64 << 20  # bytes of all open calls
-
-
 class LogLine(Struct, frozen=True):
     """One line of one attempt, without its line feed. `stream` is `out` or `err`."""
 
@@ -242,11 +241,12 @@ class Reading:
 
     def take(self, chunks: Sequence[LogChunk]) -> None:
         """Process the answers, one for each piece that `wanted` returned."""
-        self.silence = None
-        ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
-        self.idle |= {name: idle for name, idle in ages if idle is not None}
-        texts = [stream.take(chunk) for stream, chunk in zip(self.streams.values(), chunks, strict=True)]
-        self.texts = [self.text(name, text) for name, text in zip(self.streams, texts, strict=True) if text]
+        self.silence, self.texts = None, []
+        for (name, stream), chunk in zip(self.streams.items(), chunks, strict=True):
+            if chunk.idle is not None:
+                self.idle[name] = chunk.idle
+            if text := stream.take(chunk):
+                self.texts.append(self.text(name, text))
 
     def fail(self, silence: Silence) -> None:
         """Record that the worker did not answer. The next read requests the same pieces."""

@@ -61,15 +61,14 @@ def other_output(
     has_end = has_end and not logs.is_incomplete(reading.id)
     has_end = has_end or (end is not None and _ends_like(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not has_shown_output else ""
+    texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
     if not has_end and any(logs.end(reading.id, name) is not None for name in reading.streams):
-        texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         note = f"{why}; showing the end of its output, copied when it ended"
         return OtherOutput(texts=texts, has_texts=True, note=note, pulled=True, has_end=True)
     if pulled_at is not None and (has_end or not kept):
         has_texts = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
         )
-        texts = (text for name in reading.streams for text in _pulled_texts(logs, reading, name))
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
         note = f"{why}; showing what was pulled {age} ago"
         if not has_texts and has_shown_output:

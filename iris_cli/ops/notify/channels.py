@@ -21,7 +21,18 @@ from iris_cli.core.messages.notices import Notice, NoticeState
 from iris_cli.journal.files.notices import NoticeFile
 
 _MAX_TEXT = 1000  # characters of text from users or workers
-_URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
+_URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")  # its path may be a secret
+_POLL_INTERVAL = 0.1  # seconds between two checks of a running command or call
+_KILL_TIMEOUT = 1.0  # seconds for a killed process to exit
+_TAIL = 2048  # bytes of output that are kept
+_PIPE_SIZE = 1 << 16  # maximum bytes of output in the pipe
+_MAX_LINE = 200  # characters
+BUDGET = 10.0  # seconds after which no further notice is sent in this cycle
+
+Send = Callable[[Notice, Event], str]
+"""Function that sends one notice and returns the problem, or "". It returns soon after the event is set."""
+
+_RUNNING: list[tuple[Sender, threading.Thread]] = []
 
 
 def notice_variables(notice: Notice, cluster: str) -> dict[str, str]:
@@ -57,18 +68,6 @@ def one_line(text: str) -> str:
     line = "".join(character if character.isprintable() else " " for character in text[: 2 * _MAX_TEXT])
     line = " ".join(line.split())
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
-
-
-def cut_urls(text: str) -> str:
-    """Return the text with each URL cut after its host, because the path of a URL may be a secret."""
-    return _URL.sub(r"\1\2/...", text)
-
-
-_POLL_INTERVAL = 0.1  # seconds between two checks of a running command or call
-_KILL_TIMEOUT = 1.0  # seconds for a killed process to exit
-_TAIL = 2048  # bytes of output that are kept
-_PIPE_SIZE = 1 << 16  # maximum bytes of output in the pipe
-_MAX_LINE = 200  # characters
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -142,7 +141,8 @@ def _command_problem(code: int | None, tail: bytes | None, timeout: float) -> st
     ended = f"the command was ended by signal {-code}" if code < 0 else f"the command failed with exit {code}"
     lines = [one_line(line) for line in tail.decode("utf-8", "replace").splitlines()]
     last = next((line for line in reversed(lines) if line), "")
-    return f"{ended}: {cut_urls(last)[:_MAX_LINE]}" if last else ended
+    without_paths = _URL.sub(r"\1\2/...", last)
+    return f"{ended}: {without_paths[:_MAX_LINE]}" if last else ended
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
@@ -198,12 +198,6 @@ def _safe_words(error: object) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-BUDGET = 10.0  # seconds after which no further notice is sent in this cycle
-
-Send = Callable[[Notice, Event], str]
-"""Function that sends one notice and returns the problem, or "". It returns soon after the event is set."""
-
-
 class Sender(Struct):
     """Sends queued notices in a thread, and records the delivered notices.
 
@@ -224,13 +218,12 @@ class Sender(Struct):
         try:
             until = self.clock.monotonic() + self.budget
             for name in sorted(self.channels, key=lambda each: self.records.channels[each].failures):
-                while self._is_due(name) and self.clock.monotonic() < until and not self.stop.is_set():
+                while self.records.channels[name].is_due(self.clock.now()):
+                    if self.clock.monotonic() >= until or self.stop.is_set():
+                        return
                     self._send_one(name)
         finally:
             os.close(self.lock)
-
-    def _is_due(self, name: str) -> bool:
-        return self.records.channels[name].is_due(self.clock.now())
 
     def _send_one(self, name: str) -> None:
         channel = self.records.channels[name]
@@ -245,9 +238,6 @@ class Sender(Struct):
         self.records = structs.replace(self.records, channels={**self.records.channels, name: after})
         # Write the record AFTER sending. So a crash in between can repeat the notice, but can't lose it.
         self.file.write(self.records)
-
-
-_RUNNING: list[tuple[Sender, threading.Thread]] = []
 
 
 def start(sender: Sender) -> None:

@@ -19,6 +19,12 @@ def elapsed(start: float | None, end: float | None, now: float) -> float | None:
     return None if start is None else max(0.0, round((now if end is None else end) - start, 3))
 
 
+def first_start(tasks: Iterable[Task]) -> float | None:
+    """Return the time of the first start of these tasks, or None."""
+    starts = (each.started_at for task in tasks for each in task.attempts)
+    return min((at for at in starts if at is not None), default=None)
+
+
 def state_since(attempt: Attempt) -> float:
     """Return the time at which the attempt ended, was ordered to stop, started or was assigned, the latest of them."""
     if attempt.ended_at is not None:
@@ -43,13 +49,13 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
     duration yet, return the time from the first start to the end of the job or of its last attempt, or to `now`.
     """
     attempts = [each for task in tasks for each in task.attempts]
-    starts = [at for each in attempts if (at := each.started_at) is not None]
-    if not starts:
+    start = first_start(tasks)
+    if start is None:
         return None
     if all(type(each.phase) is not Ended or _reported(each) is None for each in attempts):
         ends = [each.ended_at for each in attempts if each.ended_at is not None]
         end = max(ends) if len(ends) == len(attempts) else None
-        return elapsed(min(starts), job.end.at if job.end is not None else end, now)
+        return elapsed(start, job.end.at if job.end is not None else end, now)
     spans = [[_span(each, job, now) for each in task.attempts] for task in tasks]
     longest = max(sum(end - start for start, end in each) for each in spans)
     return round(

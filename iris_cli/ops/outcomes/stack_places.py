@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -19,14 +19,15 @@ from iris_cli.core.messages.stacks import Frame, KernelThread, threads_of
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from iris_cli.remote.transport import Target
     from iris_cli.remote.worker_calls import Program
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
 _MAX_NAME = 200  # characters of a name
 _MAX_PLACE = 120  # characters
+_STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal", "t": "a stop by a debugger"}
+_MAX_QUIET = 8  # attempts of one worker for which stacks are read
+_TIMEOUT = 5.0  # seconds to read stacks on one worker, because starts on the worker must wait
 
 
 def call_words(frame: Frame) -> str:
@@ -63,9 +64,6 @@ def place_of(programs: Sequence[Program]) -> str:
     return " ".join(words.split())[:_MAX_PLACE]
 
 
-_STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal", "t": "a stop by a debugger"}
-
-
 def _state_words(programs: Sequence[Program]) -> str:
     """Return the state of the deciding thread, such as `sleep (futex_wait_queue)` or `a busy loop`; '' without it."""
     thread = deciding_thread(programs)
@@ -88,10 +86,6 @@ def deciding_thread(programs: Sequence[Program]) -> KernelThread | None:
     program = next((each for each in programs if each.how != "other"), programs[-1])
     spinning = (thread for each in programs for thread in each.threads if thread.spins)
     return next(spinning, program.threads[0])
-
-
-_MAX_QUIET = 8  # attempts of one worker for which stacks are read
-_TIMEOUT = 5.0  # seconds to read stacks on one worker, because starts on the worker must wait
 
 
 def with_stack_places(

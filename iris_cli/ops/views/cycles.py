@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from iris_cli.config.schema import ClusterConfig, Mode
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
@@ -75,13 +74,13 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
     last_of_any = best.last if best.late else elapsed(last, None, now)
-    return replace(best, last=last_of_any, needed=needed, fix=write_fix(state.path) or _FIX[mode])
+    return structs.replace(best, last=last_of_any, needed=needed, fix=write_fix(state.path) or _FIX[mode])
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
     """Return the runner if cluster.yaml is invalid: cron can't run cycles then, but a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
-    return replace(running, fix=VALIDATE)
+    return structs.replace(running, fix=VALIDATE)
 
 
 def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
@@ -200,9 +199,14 @@ def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
 
 def cycles_words(cycles: Cycles) -> str:
     """Return a line such as `cycles: background loop (pid 4711), last 3s ago`. If no cycles run, it names the fix."""
-    last = "none yet" if cycles.last is None else f"last {format_duration(cycles.last)} ago"
+    age = format_duration(cycles.last or 0.0)
+    if not cycles.by and cycles.last is None:
+        return f"no cycles are running (none has run yet): {cycles.fix if cycles.needed else 'iris schedule --once'}"
+    if not cycles.by and not cycles.needed:
+        return f"no job is open, last cycle {age} ago"
     if not cycles.by:
-        return _no_cycles_words(cycles)
+        return f"no cycles are running (last one {age} ago): {cycles.fix}"
+    last = "none yet" if cycles.last is None else f"last {age} ago"
     if cycles.by == CRON:
         return f"cycles: cron every {format_duration(cycles.interval or 0.0)}, {last}"
     name = _NAMES[LOOP] if cycles.by == LOOP else cycles.command or _NAMES.get(cycles.by, cycles.by)
@@ -219,12 +223,3 @@ def fix_of(trouble: str) -> str:
     """Return the command that a problem of the loop names, or the command that shows the loop's log."""
     named = [each for each in ("iris loop start", VALIDATE) if each in trouble]
     return named[0] if named else "iris loop show"
-
-
-def _no_cycles_words(cycles: Cycles) -> str:
-    if cycles.last is None:
-        return f"no cycles are running (none has run yet): {cycles.fix if cycles.needed else 'iris schedule --once'}"
-    age = format_duration(cycles.last)
-    if not cycles.needed:
-        return f"no job is open, last cycle {age} ago"
-    return f"no cycles are running (last one {age} ago): {cycles.fix}"

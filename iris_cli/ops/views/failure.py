@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.grouping import group_pairs
@@ -225,15 +224,12 @@ def drain_command(view: View, job: Job) -> str:
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
     """Return the worker's facts, proven facts first. A full disk is proven if the program also reports a full disk."""
     proven_kind = FactKind.DISK if known is not None and known.name == "disk-full" else None
-    facts = [replace(each, proven=each.proven or each.kind is proven_kind) for each in end.facts]
+    facts = [structs.replace(each, proven=each.proven or each.kind is proven_kind) for each in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return why a job ended, in a few words: the culprit, its failure, and a known cause.
-
-    `state`: the state directory, whose pulled output may have more lines than the event log.
-    """
+    """Return why a job ended: culprit, failure and known cause. `state` may have more output than the event log."""
     trigger = culprit_of(cluster, job)
     words = job_cause(job, trigger, _failures(cluster, job, trigger))
     culprit = _failed_culprit(cluster, job)
@@ -324,24 +320,18 @@ def _relative(task: Task, output: str) -> str:
 
 def _output_end(state: StateDir | None, task: Task) -> str:
     """Return the last output of a task, from the pulled files if they are complete, otherwise from the event log."""
-    attempt = task.current
-    if state is not None and attempt is not None and attempt.ended_at is not None:
-        with suppress(NotWritableError):  # `iris doctor` reports unreadable files
-            if pulled := _pulled_output(state, task.current_id, attempt.ended_at):
-                return pulled
-    return _end(task).log_tail
-
-
-def _pulled_output(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
-    logs = state.task_logs
-    times = [at for name in ("out", "err") if (at := logs.written_at(attempt, name)) is not None]
-    if not times or max(times) < ended_at or logs.is_incomplete(attempt):
-        return ""
-    ends = []
-    for name in ("out", "err"):
-        size = logs.size(attempt, name)
-        ends.append(logs.read(attempt, name, max(0, size - _FROM_EACH_STREAM), _FROM_EACH_STREAM))
-    return b"".join(ends).decode("utf-8", "replace")
+    kept, streams = _end(task).log_tail, ("out", "err")
+    ended_at = task.current.ended_at if task.current is not None else None
+    if state is None or ended_at is None:
+        return kept
+    logs, attempt = state.task_logs, task.current_id
+    with suppress(NotWritableError):  # `iris doctor` reports unreadable files
+        times = [at for name in streams if (at := logs.written_at(attempt, name)) is not None]
+        if times and max(times) >= ended_at and not logs.is_incomplete(attempt):
+            starts = {name: max(0, logs.size(attempt, name) - _FROM_EACH_STREAM) for name in streams}
+            ends = [logs.read(attempt, name, start, _FROM_EACH_STREAM) for name, start in starts.items()]
+            return b"".join(ends).decode("utf-8", "replace") or kept
+    return kept
 
 
 def _explained(

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, clip, did_you_mean
 from iris_cli.core.events import events as ev
@@ -58,7 +57,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     if (job := _job_of(session, subject)) is not None:
         found = _history_of(session, session.state.history_of_job(job, archive=archive), subject, limit)
         if found.entries and found.log_damage is None:
-            return replace(found, archived=0 if archive else found.archived)
+            return structs.replace(found, archived=0 if archive else found.archived)
     names: dict[str, None] = {}
     found = _history_of(session, [session.state.read_history(archive=archive)], subject, limit, names)
     archived = 0 if archive else found.archived
@@ -69,7 +68,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
         if archived:
             hint = f"look in the archive, too: iris history {name} --all"
         raise NotFoundError(f"the log knows no job, task or worker {name!r}", hint=hint)
-    return replace(found, archived=archived)
+    return structs.replace(found, archived=archived)
 
 
 def _newest(session: Session, *, limit: int, archive: bool) -> History:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from iris_cli.core import AttemptId, Cluster, Constraint, JobId, TaskState, describe, format_memory, parent_of
+from iris_cli.core import AttemptId, Cluster, Constraint, JobId, describe, format_memory, parent_of
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
@@ -63,6 +63,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     row, displays = job_row(view, job), task_displays(view.cluster, job.id)
     failure, follow_up = _failure(view, row, job)
     children = view.cluster.children_of(job.id)
+    first_pending = next(iter(pending_reasons), None)
     return JobStatus(
         **view.result_fields,
         past=view.cycle is None,
@@ -82,20 +83,13 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
-        expected_start=_expected_start(view, job),
+        expected_start=view.expected_start(job, first_pending) if first_pending is not None else None,
         tasks=tuple(
             task_row(view, task, display, pending_reasons.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
         next=follow_up or next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
-
-
-def _expected_start(view: View, job: Job) -> ExpectedStart | None:
-    """Return the estimated start of the job's first pending task, or None."""
-    tasks = view.cluster.tasks_of(job.id) if job.end is None else ()
-    pending = next((task.id for task in tasks if task.state is TaskState.PENDING), None)
-    return view.expected_start(job, pending) if pending is not None else None
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:

@@ -20,6 +20,11 @@ from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_
 _RECENT_CHANGE = 60.0  # seconds; jobs that changed in this time come before other jobs of equal urgency
 _SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
 _MAX_ENDED_JOBS = 20
+_ORDER: tuple[str, ...] = (
+    *(TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.WORKER_FAILED, DisplayWord.STOPPING),
+    *(DisplayWord.STOPPED, TaskState.KILLED, DisplayWord.RETRYING),
+    *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING),
+)
 
 
 class Urgency(IntEnum):
@@ -124,13 +129,6 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
             workers=tuple(last.worker for last in attempts),
             changed_at=max(map(state_since, attempts), default=None),
         )
-
-
-_ORDER: tuple[str, ...] = (
-    *(TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.WORKER_FAILED, DisplayWord.STOPPING),
-    *(DisplayWord.STOPPED, TaskState.KILLED, DisplayWord.RETRYING),
-    *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING),
-)
 
 
 def _why_listed(task: Task, now: float) -> str | None:

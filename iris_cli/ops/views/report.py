@@ -16,7 +16,7 @@ from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.recovery import Damage, log_messages
-from iris_cli.ops.outcomes.durations import job_ran, total_length
+from iris_cli.ops.outcomes.durations import first_start, job_ran, total_length
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.report_fleet import WorkerHistory, WorkerLine
@@ -26,6 +26,9 @@ from iris_cli.ops.views.view import parse_moment
 MAX_JOBS = 5_000
 MAX_ATTEMPTS = 200_000
 """Maximum number of attempts on the page. A browser draws that many in about a second. Older jobs are omitted."""
+
+HOST_REASONS = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
+"""End reasons of attempts for which the host may be responsible."""
 
 
 class AttemptSpan(Struct, frozen=True, kw_only=True):
@@ -175,8 +178,7 @@ def _jobs(
 def _line(
     cluster: Cluster, job: Job, tasks: list[Task], attempts: tuple[AttemptSpan, ...], now: float
 ) -> JobLine:
-    started = [each.started_at for task in tasks for each in task.attempts if each.started_at is not None]
-    started_at = min(started, default=None)
+    started_at = first_start(tasks)
     ended_at = job.end.at if job.end else None
     until = now if ended_at is None else ended_at
     return JobLine(
@@ -214,21 +216,16 @@ def _attempt_spans(
                 continue
             placed_at = span.clip(each.assigned_at)
             started_at = None if each.started_at is None else max(placed_at, span.clip(each.started_at))
-            attempt_id = AttemptId(task.id, each.number)
             yield AttemptSpan(
                 task=task.index,
                 attempt=each.number,
                 worker=indexes[each.worker],
-                chips=fleet.chips_of(attempt_id) if on_tpu else len(each.gpus),
+                chips=fleet.chips[AttemptId(task.id, each.number)] if on_tpu else len(each.gpus),
                 placed_at=placed_at,
                 started_at=started_at,
                 over_at=max(placed_at, started_at or 0.0, span.clip(over_at)),
                 reason=each.end.reason if each.end else None,
             )
-
-
-HOST_REASONS = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
-"""End reasons of attempts for which the host may be responsible."""
 
 
 class Sum(Struct, frozen=True, kw_only=True):

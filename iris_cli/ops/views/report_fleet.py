@@ -7,10 +7,12 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, AttributeValue, Cluster, WorkerId, constraints, pattern
+from iris_cli.core import AttributeValue, Cluster, WorkerId, constraints, pattern
 from iris_cli.core.attributes import int_attribute
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
+
+_DIGITS = pattern(r"([0-9]{1,18})")
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -47,9 +49,6 @@ class _WorkerFacts(Struct):
         return None if value is None else str(value)
 
 
-_DIGITS = pattern(r"([0-9]{1,18})")
-
-
 def _natural_key(name: str) -> list[str | int]:
     """Return a sort key that compares the numbers in a name by value: `w-2` before `w-10`."""
     return [int(part) if position % 2 else part for position, part in enumerate(_DIGITS.split(name))]
@@ -64,9 +63,8 @@ class WorkerHistory:
             each.id: _WorkerFacts(each.attributes_without_taints, each.chips, each.gpus, since=start.at)
             for each in start.workers.values()
         }
-        self._chips = {
-            attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims
-        }
+        self.chips = {attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims}
+        """For each attempt, the number of TPU chips that its worker had at the assignment."""
 
     def record(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
         """Record the facts in each transaction, then yield the transaction."""
@@ -89,11 +87,7 @@ class WorkerHistory:
                     facts.configured_spans.append((facts.since, at))
                 facts.since = None
             case ev.TaskAssigned():
-                self._chips[event.attempt_id] = self._workers[event.worker].chips
-
-    def chips_of(self, attempt: AttemptId) -> int:
-        """Return the number of TPU chips that the attempt's worker had at the assignment."""
-        return self._chips[attempt]
+                self.chips[event.attempt_id] = self._workers[event.worker].chips
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
         """Return the workers of this span: workers of slices by slice and index, then the other workers by id."""

@@ -20,10 +20,7 @@ from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scal
 def plan_of(
     session: Session, cluster: Cluster, now: float, silent: Mapping[str, str] | None = None
 ) -> ScalingPlan:
-    """Return the plan of an autoscaler pass at `now`. Calls no provider and writes nothing.
-
-    `silent`: the groups whose provider did not answer, each with the reason.
-    """
+    """Return the plan of a pass at `now`; call no provider. `silent`: why the provider of a group did not answer."""
     return plan_scaling(
         cluster,
         session.config.scale_groups,

@@ -14,12 +14,16 @@ from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause, retry_words
-from iris_cli.ops.outcomes.durations import elapsed, job_ran
+from iris_cli.ops.outcomes.durations import elapsed, first_start, job_ran
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
+
+_DISPLAY_ORDER: tuple[str, ...] = (
+    *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
+)
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -155,21 +159,15 @@ def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
     return sorted(jobs, key=key)
 
 
-_DISPLAY_ORDER: tuple[str, ...] = (
-    *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
-)
-
-
 def job_row(view: View, job: Job) -> JobRow:
     tasks = view.cluster.tasks_of(job.id)
-    starts = [at for task in tasks for each in task.attempts if (at := each.started_at) is not None]
-    ended_at = job.end.at if job.end else None
+    counts = Counter([task.state for task in tasks])
     live = [each for task in tasks for each in task.attempts[-1:] if type(each.phase) is not Ended]
     return JobRow(
         id=job.id,
         state=state_of(job, tasks),
         display=display_of(job, tasks),
-        tasks=_counts(tasks),
+        tasks={state: counts[state] for state in TaskState if state in counts},
         task_displays=count_displays(displays_of(job, tasks)),
         replicas=job.replicas,
         gang=job.is_gang,
@@ -181,8 +179,8 @@ def job_row(view: View, job: Job) -> JobRow:
         quiet=describe_quiet_tasks(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
-        started_at=min(starts, default=None),
-        ended_at=ended_at,
+        started_at=first_start(tasks),
+        ended_at=job.end.at if job.end else None,
         age=elapsed(job.submitted_at, None, view.now) or 0.0,
         duration=job_ran(job, tasks, view.now),
         priority=job.priority,
@@ -212,8 +210,3 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
     if len(words) < 2:
         return first
     return f"{number} of {sum(words.values())} pending tasks: {first} (others: iris why {job.id})"
-
-
-def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:
-    counts = Counter([task.state for task in tasks])
-    return {state: counts[state] for state in TaskState if state in counts}

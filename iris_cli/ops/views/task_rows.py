@@ -13,6 +13,9 @@ from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.inventory import problem_of
 from iris_cli.ops.views.view import View
 
+_LONGEST_LINE = 400  # characters
+_NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
+
 
 class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt.
@@ -104,10 +107,6 @@ def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
         return ()
     output = relative_paths(attempt.end.log_tail, attempt.token).rstrip()
     return tuple(line[:_LONGEST_LINE] for line in output.split("\n")[-causes.LOG_LINES :]) if output else ()
-
-
-_LONGEST_LINE = 400  # characters
-_NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
 
 
 def waiting_words(view: View, job: Job) -> dict[TaskId, str]:

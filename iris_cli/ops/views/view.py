@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, pattern, values_in_memory
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
 STALE_AFTER = 300.0
 """Seconds without a cycle after which the cycles count as stopped. Cron runs a cycle every minute."""
+
+_SHARE = pattern(r"(needs [0-9]+ .+?s, but )?([0-9]+) of ([0-9]+ .+?)( (?:is|are|has|have) .+)")
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             age = self.cycles.last_own
             last_cycle = self.now - age if age is not None else float("-inf")
             secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)
-            missing = replace(missing, secrets=secrets)
+            missing = structs.replace(missing, secrets=secrets)
         return plan(self.cluster, self.now, limits=self.limits, missing=missing, offered=self.offered)
 
     @cached_property
@@ -151,16 +151,10 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return self.plan.waiting.expected_start(key, self.cluster)
 
     def next_words(self, next_step: str) -> str:
-        """Return the end of a sentence: `next_step` if a next cycle is expected, otherwise "no cycles are running".
-
-        In a view of the past, return ''.
-        """
+        """Return `; {next_step}`, or `; no cycles are running` if none is expected; '' in a view of the past."""
         if self.cycles is None:
             return ""
         return f"; {next_step}" if self.has_next_cycle else "; no cycles are running"
-
-
-_SHARE = pattern(r"(needs [0-9]+ .+?s, but )?([0-9]+) of ([0-9]+ .+?)( (?:is|are|has|have) .+)")
 
 
 def reason_words(reasons: Sequence[Reason]) -> str:
@@ -208,7 +202,7 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     # This command reports a full disk, because a loop can't write its report to that disk.
     write_problem = disk_problem(session.state.path) if needed else ""
     if write_problem:
-        cycles = replace(cycles, next=None)
+        cycles = structs.replace(cycles, next=None)
         messages.append(write_problem)
     has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problem
     messages += channel_problems(session, has_next_cycle=has_next_cycle)
@@ -226,9 +220,7 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     )
 
 
-def as_of(
-    state: StateDir, moment: float, progress: Progress = lambda _: nullcontext()
-) -> tuple[Cluster, Reading]:
+def as_of(state: StateDir, moment: float, progress: Progress) -> tuple[Cluster, Reading]:
     """Return the cluster after the last transaction at or before `moment`, and the Reading of the log.
 
     Clocks may be set back, so times in the log may be out of order. The cluster includes every transaction before the

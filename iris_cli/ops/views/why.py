@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct, field, structs
 
-from iris_cli.core import (
-    AttemptId,
-    Cluster,
-    Job,
-    JobId,
-    JobState,
-    TaskId,
-    Worker,
-    WorkerId,
-    parse_task_id,
-)
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId, parse_task_id
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.slice import SliceState
@@ -125,7 +114,7 @@ def why(session: Session, subject: str) -> Why:
     view = load_view(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
-        details = DetailsWithRow(**asdict(worker_details(view, worker_row(view, found))))
+        details = DetailsWithRow(**structs.asdict(worker_details(view, worker_row(view, found))))
         occupied = tuple(full_resources(view, found))
         status = details.worker.status
         return Why(
@@ -140,7 +129,7 @@ def why(session: Session, subject: str) -> Why:
         )
     result = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
     if result.waits and (session.config.scale_groups or view.cluster.slices):
-        return replace(result, waits=_with_demand(session, view, result.waits))
+        return structs.replace(result, waits=_with_demand(session, view, result.waits))
     return result
 
 
@@ -161,7 +150,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
         words = (outcomes.get(task) or ", ".join(new_slices.get(task.job, for_all)) for task in wait.tasks)
         return "; ".join(dict.fromkeys(each for each in words if each))
 
-    return tuple(replace(wait, demand=demand(wait)) for wait in waits)
+    return tuple(structs.replace(wait, demand=demand(wait)) for wait in waits)
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
@@ -249,7 +238,7 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
     explanation = view.plan.waiting.explain(key) if key in view.plan.waiting else None
     if explanation is not None:
-        explanation = replace(
+        explanation = structs.replace(
             explanation,
             # Omit the constraints that the plan added for scale groups.
             constraints=explanation.constraints[: len(job.constraints)],
@@ -272,7 +261,7 @@ def _with_cycle_note(view: View, change: Change | None) -> Change | None:
 
     if change.kind not in (ChangeKind.RESTS, ChangeKind.RECOVERS):
         return change
-    return replace(change, text=f"{change.text}; no cycles are running")
+    return structs.replace(change, text=f"{change.text}; no cycles are running")
 
 
 def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:

@@ -23,6 +23,19 @@ _FULL_STACKS = (
     '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
 )
 _MAX_FRAMES = 40
+Activity = tuple[str, str, str]
+"""Singular verb, plural verb, and ` in CHANNEL` if the kernel reports the function in which the thread waits."""
+
+_VERBS = {
+    "S": ("sleeps", "sleep"),
+    "D": ("waits for a device or a disk", "wait for a device or a disk"),
+    "T": ("is stopped", "are stopped"),
+    "t": ("is stopped by a debugger", "are stopped by a debugger"),
+    "R": ("runs", "run"),
+    "I": ("is idle", "are idle"),
+    "Z": ("has exited", "have exited"),
+}
+_MAX_COMMAND = 60  # characters
 
 
 class ThreadStack(Struct, frozen=True):
@@ -186,21 +199,6 @@ def _rank_processes(result: RankStacks) -> RankProcesses:
         for program, threads in result.programs()
     ]
     return RankProcesses(result.task, result.task.index, result.worker, silence is None, note, processes)
-
-
-Activity = tuple[str, str, str]
-"""Singular verb, plural verb, and ` in CHANNEL` if the kernel reports the function in which the thread waits."""
-
-_VERBS = {
-    "S": ("sleeps", "sleep"),
-    "D": ("waits for a device or a disk", "wait for a device or a disk"),
-    "T": ("is stopped", "are stopped"),
-    "t": ("is stopped by a debugger", "are stopped by a debugger"),
-    "R": ("runs", "run"),
-    "I": ("is idle", "are idle"),
-    "Z": ("has exited", "have exited"),
-}
-_MAX_COMMAND = 60  # characters
 
 
 def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:

@@ -36,6 +36,25 @@ from iris_cli.render.report.summary import hours, share, share_of_available, sta
 from iris_cli.render.tables import clock_time, duration, fold, resubmission_words
 
 _MAX_ROWS = 100  # maximum number of labels, and of workers, in a table
+_HEADERS = (
+    *("Job", "State", "Why", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Lost hosts"),
+    *("Chip-hours", "Wasted", "Task-hours", "Labels"),
+)
+
+_MAX_JOBS_WITH_LINES = 500
+"""Maximum number of failed jobs with last log lines. It limits the size of the page. The newest jobs come first."""
+
+_KINDS = {  # style classes of jobs; other jobs are `stopped`
+    "SUCCEEDED": "ok",
+    "RUNNING": "running",
+    "FAILED": "failed",
+    "UNSCHEDULABLE": "failed",
+    "PENDING": "pending",
+    "RETRYING": "pending",
+}
+_NUMERIC = ' class="n"'
+_REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
+_LONG_REPORT = 36_000.0  # seconds; the unit of time in the chart is 1 s for a longer report, otherwise 0.01 s
 
 
 def page(report: Report) -> str:
@@ -200,12 +219,6 @@ def _workers_with_losses(used: list[Use]) -> str:
     return table(headers, rows[:_MAX_ROWS]) + _more_words(len(rows)) if rows else ""
 
 
-_HEADERS = (
-    *("Job", "State", "Why", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Lost hosts"),
-    *("Chip-hours", "Wasted", "Task-hours", "Labels"),
-)
-
-
 def _jobs(report: Report) -> str:
     if not report.jobs:
         return _section("Jobs", "<p>No jobs yet.</p>")
@@ -213,10 +226,6 @@ def _jobs(report: Report) -> str:
     with_lines = set(islice(failed, _MAX_JOBS_WITH_LINES))
     rows = [_job(job, job.last_lines if job.id in with_lines else ()) for job in reversed(report.jobs)]
     return _section("Jobs", _FILTER + table(_HEADERS, rows, name="jobs"))
-
-
-_MAX_JOBS_WITH_LINES = 500
-"""Maximum number of failed jobs with last log lines. It limits the size of the page. The newest jobs come first."""
 
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -241,15 +250,6 @@ def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
         Cell(" ".join(f"{key}={value}" for key, value in job.labels.items()), kind="labels"),
     )
 
-
-_KINDS = {
-    "SUCCEEDED": "ok",
-    "RUNNING": "running",
-    "FAILED": "failed",
-    "UNSCHEDULABLE": "failed",
-    "PENDING": "pending",
-    "RETRYING": "pending",
-}
 
 _FILTER = """<p class="tools"><label>Filter jobs: <input type="search" id="find" size="24"></label>
 <span id="found"></span></p>
@@ -278,9 +278,6 @@ end. Wasted: chip-hours of attempts that did not succeed. Waited: time from subm
 A gang's retries and lost hosts are counted once per round. This page has no commands, no environments and no logs,
 except the last lines of the task that made a job fail.</p></footer>
 """
-
-
-_NUMERIC = ' class="n"'
 
 
 class Cell(Struct, frozen=True):
@@ -332,10 +329,6 @@ def _cell(cell: Cell) -> str:
         lines = "\n".join(map(escape_text, cell.lines))
         text = f"<details><summary>{text}</summary><pre>{lines}</pre></details>"
     return f"<td{named}{key}>{text}</td>"
-
-
-_REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
-_LONG_REPORT = 36_000.0  # seconds; the unit of time in the chart is 1 s for a longer report, otherwise 0.01 s
 
 
 def style_class(reason: EndReason | None) -> str:

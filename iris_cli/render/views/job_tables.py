@@ -36,6 +36,7 @@ from iris_cli.render.tables import (
 )
 
 WIDE = 120  # columns; narrower tables omit times
+MAX_GROUPS = 4  # maximum number of lines for groups of peers, and for failed child jobs
 
 
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
@@ -153,11 +154,9 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     if len(tasks) > FOLD_ABOVE and not everything:
         rows = _folded_tasks(tasks, 2 if narrow else MAX_PARTS)
         return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
-    if not everything:
-        pending = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
-        rows = [*(_task_cells(task) for task in tasks if task not in pending), *_folded_tasks(pending)]
-    else:
-        rows = [_task_cells(task) for task in tasks]
+    pending = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
+    folded = [] if everything else pending
+    rows = [*(_task_cells(task) for task in tasks if task not in folded), *_folded_tasks(folded)]
     if width >= WIDE:
         return table(headers, rows)
     return table(headers, rows, only=only if narrow else {*only, "ATTEMPT"})
@@ -219,9 +218,6 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
 
 
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
-
-
-MAX_GROUPS = 4  # maximum number of lines for groups of peers, and for failed child jobs
 
 
 def failure_card(failure: FailureCard) -> list[Renderable]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -44,6 +43,9 @@ _MAX_TASK_GROUPS = 4
 _MIN_COLUMNS_FOR_NOTES = 90  # narrower screens omit the note of a state, such as `(1 of 3)`
 _COARSE_SECONDS = 600  # longer durations are shown in whole minutes
 _GAP = "  "
+Row = tuple[Text, ...]
+_HEADERS = ("JOB", "STATE", "TASKS", "IN STATE", "WHERE / WHY")
+_JOB_STYLES = {Urgency.FAILING: "bold", Urgency.OVERDUE: "bold yellow", Urgency.ENDED: "dim"}
 
 
 class ScreenInput(Struct, frozen=True, kw_only=True):
@@ -77,6 +79,10 @@ def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: 
     """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
     head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
+    events = [
+        Text.assemble((f"{clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
+        for each in screen_input.events
+    ]
     sections = [
         _jobs(view, screen_input.now, width, height),
         _counted_section(
@@ -85,7 +91,7 @@ def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: 
         _counted_section(
             [_text(line, "yellow") for line in problem_lines(view.status.workers)], 4, "problems"
         ),
-        _Section(list(map(_event_line, screen_input.events)), 4 if has_gaps else 1, 10 if has_gaps else 3),
+        _Section(events, 4 if has_gaps else 1, 10 if has_gaps else 3),
     ]
     sections = [section for section in sections if section.lines]
     room = height - len(head) - has_gaps * len(sections)
@@ -142,14 +148,11 @@ def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[
 def _cycles_line(cycles: Cycles | None, read_ago: float, now: float) -> Text:
     """Return what runs cycles, and the age of the last cycle. `read_ago`: seconds since `cycles` was read."""
     if cycles is not None and cycles.last is not None:
-        cycles = replace(cycles, last=float(max(0, int(cycles.last + read_ago))))
+        cycles = structs.replace(cycles, last=float(max(0, int(cycles.last + read_ago))))
     return cycle_words(cycles, now).__rich__()
 
 
 # Jobs
-
-Row = tuple[Text, ...]
-_HEADERS = ("JOB", "STATE", "TASKS", "IN STATE", "WHERE / WHY")
 
 
 def _jobs(view: LiveView, now: float, width: int, height: int) -> _Section:
@@ -168,17 +171,13 @@ def _jobs(view: LiveView, now: float, width: int, height: int) -> _Section:
 
     def hidden_words(shown: int) -> str:
         hidden = view.jobs[sum(first_row < shown for first_row in first_rows) :]
-        return f"{count(len(hidden), 'more job')}: {_count_by_state(hidden)}" if hidden else "…"
+        numbers = Counter(word_of(job.row.display).lower() for job in hidden)
+        states = ", ".join(f"{number} {state}" for state, number in numbers.items())
+        return f"{count(len(hidden), 'more job')}: {states}" if hidden else "…"
 
     if older and len(view.jobs) <= height:
         lines.append(_text(older, "dim"))
     return _Section(lines, 3, len(lines), hidden_words)
-
-
-def _count_by_state(jobs: Iterable[LiveJob]) -> str:
-    """Return the number of jobs per state: `3 running, 1 pending`."""
-    found = Counter(word_of(job.row.display) for job in jobs)
-    return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
 
 
 def _shown_columns(width: int) -> Sequence[int]:
@@ -192,12 +191,15 @@ def _shown_columns(width: int) -> Sequence[int]:
 def _job_rows(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[Row]:
     row, style = job.row, _JOB_STYLES.get(job.urgency, "")
     display = row.display if width >= _MIN_COLUMNS_FOR_NOTES else word_of(row.display)
+    overdue = ""
+    if job.overdue_since is not None:
+        overdue = format_overdue(max(0.0, now - job.overdue_since), view.gang_reserve_after)
     yield (
         _text(row.id, style),
         _text(display, style_of(display)),
         _text(tasks(row)),
         _text(_duration_words(job, now), "dim"),
-        _text(where_and_why(row, _overdue_words(view, job, now)), style),
+        _text(where_and_why(row, overdue), style),
     )
     for group in job.task_groups[:_MAX_TASK_GROUPS]:
         yield _group_row(group, now)
@@ -205,9 +207,6 @@ def _job_rows(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[
         rest = job.task_groups[_MAX_TASK_GROUPS:]
         words = f"{sum(len(group.tasks) for group in rest)} more tasks in {len(rest)} groups"
         yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
-
-
-_JOB_STYLES = {Urgency.FAILING: "bold", Urgency.OVERDUE: "bold yellow", Urgency.ENDED: "dim"}
 
 
 def _group_row(group: TaskGroup, now: float) -> Row:
@@ -239,12 +238,6 @@ def _time_since(since: float | None, now: float) -> str:
     return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
-def _overdue_words(view: LiveView, job: LiveJob, now: float) -> str:
-    if job.overdue_since is None:
-        return ""
-    return format_overdue(max(0.0, now - job.overdue_since), view.gang_reserve_after)
-
-
 # Slices, hosts and problems
 
 
@@ -272,10 +265,6 @@ def _slice_cells(row: SliceRow) -> tuple[str, ...]:
 def _host_cells(row: WorkerRow) -> tuple[str, ...]:
     free = f"{row.cpu_free:g}/{row.cpu:g} cores free" if is_use_known(row) else ""
     return row.device, free, status_words(row.status), fold(row.jobs)
-
-
-def _event_line(each: RecentEvent) -> Text:
-    return Text.assemble((f"{clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
 
 
 # Text

@@ -38,7 +38,7 @@ class Screen:
         self._draw: DrawScreen | None = None
         self._events: deque[RecentEvent] = deque(maxlen=_MAX_EVENTS)
         self._trouble = ""
-        self._printed_messages: list[str] = []  # the log's messages that were printed last
+        self._printed_messages: list[str] = []  # the log's messages at the last step
         self._live: LiveScreen | None = None
         self._stack = ExitStack()
 
@@ -80,18 +80,14 @@ class Screen:
         else:
             for each in new:
                 self._output.line(f"{clock_time(each.at)}  {each.text}")
-        self._warn_of_log_problems()
-        if step.trouble and step.trouble != self._trouble:
-            self._output.warning(f"no cycle could be run: {step.trouble}")
-        self._trouble = step.trouble
-        self._output.flush()
-
-    def _warn_of_log_problems(self) -> None:
-        """Print a warning for each problem of the log that the previous step did not have."""
         for message in self._session.messages:
             if message not in self._printed_messages:
                 self._output.warning(message)
         self._printed_messages = self._session.messages
+        if step.trouble and step.trouble != self._trouble:
+            self._output.warning(f"no cycle could be run: {step.trouble}")
+        self._trouble = step.trouble
+        self._output.flush()
 
     def _add_message(self, message: str) -> None:
         """Add a session's message to the events, because printing it would damage the screen."""
