@@ -50,7 +50,11 @@ def follow(
 
 
 def lines(steps: list[Step]) -> list[str]:
-    return [f"{line.attempt.task.index}.{line.attempt.number} {line.text}" for step in steps for line in step.lines]
+    return [
+        f"{line.attempt.task.index}.{line.attempt.number} {line.text}"
+        for step in steps
+        for line in step.lines
+    ]
 
 
 def notes(steps: list[Step]) -> list[str]:
