@@ -121,8 +121,7 @@ class _Client(Struct):
             if cluster.job_state(self._job).terminal:
                 if attempt is None or not attempt.live:
                     return self._program_end(cluster, task, attempt)
-                worker = cluster.workers.get(attempt.worker)
-                if worker is None or worker.condition is not WorkerCondition.HEALTHY:
+                if cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY:
                     raise UnreachableError(
                         f"no answer from {attempt.worker}: stopping {self._job}",
                         hint=f"iris status {self._job}",

@@ -64,9 +64,6 @@ def stacks(session: Session, name: str, *, ranks: Sequence[int] = (), consent: s
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
             found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
-        elif attempt.worker not in cluster.workers:
-            note = f"worker {attempt.worker} is no longer in the cluster"
-            found.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))
 

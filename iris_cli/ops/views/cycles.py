@@ -177,13 +177,12 @@ def jobs_need_cycles(cluster: Cluster) -> str:
     if jobs := sum(job.end is None for job in open_jobs):
         return count(jobs, "open job")
     attempts = [attempt for job in open_jobs for _, attempt in cluster.live_attempts_of(job.id)]
-    stopping = sum(not _is_stuck(cluster, attempt) for attempt in attempts)
+    can_stop = (
+        not attempt.unkillable and cluster.workers[attempt.worker].condition is not WorkerCondition.LOST
+        for attempt in attempts
+    )
+    stopping = sum(can_stop)
     return f"{count(stopping, 'attempt')} to stop" if stopping else ""
-
-
-def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
-    worker = cluster.workers.get(attempt.worker)
-    return attempt.unkillable or worker is None or worker.condition is WorkerCondition.LOST
 
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:

@@ -286,9 +286,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
 
 def problem_of(view: View, worker_id: WorkerId) -> str:
     """Return the problem of a worker that runs an attempt, or ''. A stopping attempt is not a problem."""
-    worker = view.cluster.workers.get(worker_id)
-    if worker is None:
-        return ""
+    worker = view.cluster.workers[worker_id]
     is_usable = not (worker.quarantined or worker.unschedulable)
     if worker.condition is WorkerCondition.HEALTHY and is_usable:
         return ""
