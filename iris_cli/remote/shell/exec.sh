@@ -83,6 +83,8 @@ end_command() {
     )
 }
 
+update_kill_at() { :; } # called by end_processes: $kill_at stays the same
+
 # stop_command TOKEN: end the command. If it has not started, make its directory, so that it can't start
 # later.
 stop_command() {

@@ -250,6 +250,8 @@ sweep() {
     }; do nap; done
 }
 
+update_kill_at() { :; } # called by end_processes: $kill_at stays the same
+
 # start_watchdog HUNDREDTHS LIMIT -> $watchdog: start the watchdog of a time limit; $watchdog is its
 # pid:start. The watchdog has neither the marker nor the session of the attempt.
 start_watchdog() {

@@ -108,8 +108,7 @@ stopper() {
     until mv stop.run.*."$$".* "$final_name" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
-# update_kill_at -> $kill_at: replaces update_kill_at of tree.sh. Read it from the name of the stop file, which
-# a later stop may have changed.
+# update_kill_at -> $kill_at: from the name of the stop file, which a later stop may have changed.
 update_kill_at() {
     for name in stop.run.*."$$".*; do
         [ -e "$name" ] || continue

@@ -133,8 +133,6 @@ end_processes() {
     done
 }
 
-update_kill_at() { :; } # stop.sh replaces this function
-
 # nap_until_change: nap for 0.2 s; in the first rounds only until one of the known processes ends or the next
 # signal is due. These checks need no scan, which costs much more CPU time.
 nap_until_change() {
