@@ -104,7 +104,7 @@ def _connections(setting: Setting, base: Connection) -> list[Connection]:
     if not isinstance(setting.node.value, dict):
         return [host_connection(name, base) for name in expand_hosts(reading.scalar_text(setting))]
     with reading.section(setting) as entry:
-        names = entry.require("host", lambda host: expand_hosts(reading.scalar_text(host)), [])
+        names = entry.require("host", reading.parsed(expand_hosts), [])
         settings = _ssh_keys(entry, base)
     return [replace(settings, host=name) for name in names]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,11 @@ def load_job_file(path: Path) -> JobRequest:
     return request or JobRequest()
 
 
-def duration(setting: Setting) -> float:
-    """Parse seconds from `90s`, `10m`, `2h` or a number."""
-    return parse_duration(reading.scalar_text(setting))
-
-
-def size(setting: Setting) -> int:
-    """Parse bytes from `512MiB` or `8GB`."""
-    return parse_memory(reading.scalar_text(setting))
+duration = reading.parsed(parse_duration)
+"""Reader of seconds: `90s`, `10m`, `2h` or a number."""
+size = reading.parsed(parse_memory)
+"""Reader of bytes: `512MiB` or `8GB`."""
+_job_id = reading.parsed(lambda text: str(parse_job_id(text)))
 
 
 def cores(setting: Setting) -> float:
@@ -121,7 +119,7 @@ def _env_files(setting: Setting) -> dict[str, str]:
 
 
 _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
-    Kind.NAME: lambda setting: str(parse_job_id(reading.scalar_text(setting))),
+    Kind.NAME: _job_id,
     Kind.TEXT: reading.text,
     Kind.COMMAND: argv,
     Kind.SCRIPT: _script,
@@ -133,11 +131,11 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.COUNT: reading.integer(0),
     Kind.FLAG: reading.boolean,
     Kind.DURATION: duration,
-    Kind.SIGNAL: lambda setting: _check_text(parse_early_signal, reading.scalar_text(setting)),
-    Kind.ARRAY: lambda setting: _check_text(parse_array, reading.scalar_text(setting)),
-    Kind.CONSTRAINTS: reading.list_of(lambda setting: parse_constraint(reading.scalar_text(setting))),
+    Kind.SIGNAL: reading.parsed(partial(_check_text, parse_early_signal)),
+    Kind.ARRAY: reading.parsed(partial(_check_text, parse_array)),
+    Kind.CONSTRAINTS: reading.list_of(reading.parsed(parse_constraint)),
     Kind.TAINTS: reading.list_of(reading.matching_text(reading.NAME, "the name of a taint")),
-    Kind.JOBS: reading.list_of(lambda setting: str(parse_job_id(reading.scalar_text(setting)))),
+    Kind.JOBS: reading.list_of(_job_id),
     Kind.PORTS: reading.list_of(reading.scalar_text),
     Kind.SECRETS: reading.list_of(_secret),
     Kind.VARIABLES: read_variables,

@@ -149,6 +149,11 @@ def scalar_text(setting: Setting) -> str:
     return setting.node.text
 
 
+def parsed(parse: Callable[[str], T]) -> Callable[[Setting], T]:
+    """Return a reader that parses a scalar as written in the file."""
+    return lambda setting: parse(scalar_text(setting))
+
+
 def boolean(setting: Setting) -> bool:
     """Read `true` or `false`, with or without quotes."""
     value = setting.node.value

@@ -130,8 +130,7 @@ def _request(setting: Setting) -> Request:
         return _READERS[op](entry)
 
 
-def _job_id(setting: Setting) -> JobId:
-    return parse_job_id(reading.scalar_text(setting))
+_job_id = reading.parsed(parse_job_id)
 
 
 def _text_up_to(limit: int) -> Callable[[Setting], str]:
@@ -238,9 +237,7 @@ _READERS: Mapping[str, Callable[[Section], Request]] = {
     "tasks": lambda entry: requests.Tasks(job=entry.get("job", _job_id)),
     "wait": lambda entry: requests.Wait(job=entry.require("job", _job_id, JobId(""))),
     "logs": lambda entry: requests.Logs(
-        task=entry.require(
-            "task", lambda setting: parse_task_id(reading.scalar_text(setting)), TaskId(JobId(""), 0)
-        ),
+        task=entry.require("task", reading.parsed(parse_task_id), TaskId(JobId(""), 0)),
         stream=entry.get("stream", reading.word_of(("out", "err")), "out"),
         offset=entry.get("offset", reading.integer(-(1 << 50), 1 << 50), 0),
         limit=entry.get("limit", reading.integer(0, requests.MAX_LOG_PIECE), requests.MAX_LOG_PIECE),

@@ -135,7 +135,7 @@ def _labels(setting: Setting) -> dict[str, str]:
 
 def _type(entry: Section, topology: str) -> str:
     """Return `type`, or the type that `accelerator` and `topology` describe; "" if the settings are invalid."""
-    family = entry.get("accelerator", lambda setting: family_of(reading.scalar_text(setting)), "")
+    family = entry.get("accelerator", reading.parsed(family_of), "")
     if "accelerator" not in entry:
         if topology:
             entry.setting_for("topology").problem("'accelerator' is missing", _ACCELERATOR_HINT)
