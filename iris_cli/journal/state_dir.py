@@ -20,6 +20,7 @@ from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotF
 from iris_cli.files import DISK, PRIVATE_DIRECTORY, Disk, make_directory, reading, writing
 from iris_cli.journal import access, layout
 from iris_cli.journal.access import LockHolder
+from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
 from iris_cli.journal.files.runners import Clients, Runners, forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep
 from iris_cli.journal.log.position import Header, Position
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.model.slice import SliceOwner
     from iris_cli.journal.files.notices import NoticeFile
-    from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.history import LineRange, LineRanges, Reading
     from iris_cli.journal.log.archive import Compacted
@@ -91,15 +91,11 @@ class StateDir:
 
     @cached_property
     def task_logs(self) -> PulledLogs:
-        from iris_cli.journal.files.pulled_logs import PulledLogs
-
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
 
     @cached_property
     def logs_due(self) -> LogsDue:
         """The ended attempts whose output must still be copied."""
-        from iris_cli.journal.files.pulled_logs import LogsDue
-
         return LogsDue(self.path / layout.LOGS_DUE, self._disk)
 
     @cached_property

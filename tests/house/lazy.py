@@ -32,8 +32,7 @@ LAZY: Mapping[str, str] = {
     "journal.log.verify": "journal.log.writer",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
-        "core.events.events journal.files.notices journal.files.pulled_logs "
-        "journal.files.workspaces journal.history journal.log.writer"
+        "core.events.events journal.files.notices journal.files.workspaces journal.history journal.log.writer"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",
