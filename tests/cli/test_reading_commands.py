@@ -216,6 +216,23 @@ def test_a_damaged_log_is_shown_up_to_the_damage_with_a_banner(
 
 
 @pytest.mark.parametrize(
+    "words", [("launch", "--dry-run", "--", "true"), ("schedule", "--dry-run"), ("autoscale", "--dry-run")]
+)
+def test_a_plan_from_a_damaged_log_comes_with_a_warning(
+    iris: Iris, config: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = config.parent / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[-2] = lines[-2].replace(b'"at"', b'"xx"')
+    log.write_bytes(b"".join(lines))
+    assert iris(*words) == ExitCode.OK
+    shown = capsys.readouterr()
+    assert shown.out
+    assert "is damaged" in shown.err
+    assert "only the lines before the damage were read" in shown.err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("status",),
@@ -325,3 +342,23 @@ def test_an_error_about_a_name_mentions_a_damaged_archive(
     assert iris("history", "train", "--all") == ExitCode.NOT_FOUND
     assert "in the valid part of the log" in (error := capsys.readouterr().err)
     assert segment.name in error
+
+
+def test_a_dry_run_with_lines_places_a_task_for_each_line(
+    iris: Iris, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "inputs.txt").write_text("a\nb\n")
+    launch = (
+        "launch",
+        "--dry-run",
+        "--each-line",
+        str(tmp_path / "inputs.txt"),
+        "--cpu",
+        "0.1",
+        "--",
+        "true",
+    )
+    assert iris("--json", *launch) == ExitCode.OK
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["task"] for each in shown["placed"]] == ["true-1/task-0", "true-1/task-1"]
+    assert shown["waiting"] == []

@@ -47,6 +47,7 @@ def autoscale(
     if dry_run:
         session = iris.session("iris autoscale --dry-run")
         plan = operation.dry_run(session)
+        iris.output.warnings(session.messages)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         if (found := owner_conflict(session)) is not None:
             iris.output.warning(f"no slices are created or deleted: {found}")

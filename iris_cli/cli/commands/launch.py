@@ -205,5 +205,6 @@ def _show_plan(iris: Context, request: "JobRequest") -> int:
 
     session = iris.session("iris launch --dry-run")
     plan, cluster, job_id = dry_run(session, request)
+    iris.output.warnings(session.messages)
     render.show_plan(iris.output, plan, cluster, job_id, shipped=files_to_ship(session, request))
     return ExitCode.OK

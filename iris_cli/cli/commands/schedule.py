@@ -50,6 +50,8 @@ def _show_plan(iris: Context) -> int:
     from iris_cli.ops.jobs.launch import dry_run
     from iris_cli.render import plans as render
 
-    plan, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
+    session = iris.session("iris schedule --dry-run")
+    plan, cluster, _ = dry_run(session)
+    iris.output.warnings(session.messages)
     render.show_plan(iris.output, plan, cluster)
     return ExitCode.OK

@@ -290,24 +290,31 @@ def copy_ended_logs(dispatcher: Dispatcher) -> None:
 
 
 def assign(
-    session: Session, draft: Draft, unanswered: Collection[WorkerId] = ()
+    session: Session, draft: Draft, unanswered: Collection[WorkerId] = (), *, planned: JobId | None = None
 ) -> tuple[Plan, list[AttemptId]]:
-    """Place pending tasks in the draft, but not on `unanswered` workers. Return the plan and the new attempts."""
+    """Place pending tasks in the draft, but not on `unanswered` workers. Return the plan and the new attempts.
+
+    `planned`: a job that exists only in the draft. Its files are not stored, and count as present.
+    """
     # Imported here because most cycles place nothing, and the scheduler is slow to import.
     from iris_cli.core.lifecycle.placement import record_plan
 
-    new_plan = _plan(session, draft, unanswered)
+    new_plan = _plan(session, draft, unanswered, planned)
     return new_plan, record_plan(draft, new_plan, _new_token(session))
 
 
-def _plan(session: Session, draft: Draft, unanswered: Collection[WorkerId]) -> Plan:
+def _plan(
+    session: Session, draft: Draft, unanswered: Collection[WorkerId], planned: JobId | None = None
+) -> Plan:
     from iris_cli.core.scheduling import plan
 
+    missing = missing_for_jobs(draft.cluster, session.state)
+    files = {job: why for job, why in missing.files.items() if job != planned}
     return plan(
         _with_suspects(draft.cluster, unanswered),
         draft.at,
         limits=session.limits,
-        missing=missing_for_jobs(draft.cluster, session.state),
+        missing=structs.replace(missing, files=files),
         offered=session.config.addable_devices,
     )
 

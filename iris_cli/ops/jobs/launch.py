@@ -126,7 +126,7 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 
     draft = Draft(session.view(), session.clock.now())
     job, warnings = _submit(session, draft, hash_lines(request)) if request is not None else (None, [])
-    plan, _ = assign(session, draft)
+    plan, _ = assign(session, draft, planned=job)
     _warn(session, warnings)
     return plan, draft.cluster, job
 
