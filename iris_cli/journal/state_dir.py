@@ -236,6 +236,13 @@ class StateDir:
             self._check_cluster(self._store.header(), self._cluster_name)
         return Reading(self.path, lines or ALL, archive=archive, containing=containing, warnings=warnings)
 
+    def has_log(self) -> bool:
+        """Return True if there is a log. Raises ConfigError for the log of another cluster, and NotWritableError."""
+        with writing(self.path):
+            header = self._store.header()
+            self._check_cluster(header, self._cluster_name)
+            return header is not None
+
     def create(
         self,
         cluster_name: str,

@@ -39,9 +39,18 @@ class InitDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_initialized(
-    output: Output, config: ClusterConfig, state: Path, messages: Sequence[str], offers: Sequence[Offer] = ()
+    output: Output,
+    config: ClusterConfig,
+    state: Path,
+    messages: Sequence[str],
+    offers: Sequence[Offer] = (),
+    *,
+    has_log: bool = False,
 ) -> None:
-    """Print the created files, the hosts that could be imported, and the next commands to type."""
+    """Print the created files, the hosts that could be imported, and the next commands to type.
+
+    `has_log`: the state directory already had a log.
+    """
     named = len(config.hosts)
     if named:
         steps = ["iris doctor", "iris launch -- hostname"]
@@ -51,7 +60,7 @@ def show_initialized(
         steps = [f"edit {config.path}", "iris config validate", "iris doctor"]
     if not output.as_json:
         output.done(f"wrote {config.path}")
-        output.done(f"created {state}")
+        output.done(f"{state} is unchanged" if has_log else f"created {state}")
     for message in (*config.warnings, *messages):
         output.message(message)
     if output.as_json:

@@ -133,6 +133,26 @@ def test_force_writes_a_new_one_and_keeps_the_state(home: Path) -> None:
     assert sorted(path.name for path in (home / "lab").iterdir()) == ["cluster.yaml", "state"]
 
 
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_the_log_of_another_cluster_leaves_the_file_as_it_was(home: Path, force: list[str]) -> None:
+    run(["init", "--host", "a"])
+    path = home / "lab" / "cluster.yaml"
+    before = path.read_bytes() if force else None
+    if not force:
+        path.unlink()
+    assert run(["init", "--name", "other", "--host", "b", *force]) == ExitCode.CONFIG
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_a_state_directory_that_exists_is_not_said_to_be_created(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["init", "--host", "a"])
+    assert f"created {home}/lab/state" in capsys.readouterr().out
+    run(["init", "--host", "b", "--force"])
+    assert f"{home}/lab/state is unchanged" in capsys.readouterr().out
+
+
 def test_a_symbolic_link_is_not_followed(home: Path) -> None:
     (home / "lab" / "cluster.yaml").symlink_to(home / "elsewhere")
     assert run(["init", "--host", "a"]) == 2

@@ -42,10 +42,12 @@ def init(
     cluster = operation.NewCluster(
         name=name or operation.default_name(path.parent), hosts=hosts, slices=found, user=user, key=key
     )
-    iris.config_path = path
+    iris.config_path = iris.config_file = path
+    # Check the log before the file is written. If the file must not be replaced, `write_config` raises the error.
+    has_log = (force or not path.exists()) and iris.state_of(cluster.name).has_log()
     iris.config = operation.write_config(path, cluster, force=force)
     messages = [*iris.state.create(iris.config.name)]
     offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
     if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
         messages.append("no SSH key in ~/.ssh; create one: ssh-keygen -t ed25519")
-    show_initialized(iris.output, iris.config, iris.state.path, messages, offered)
+    show_initialized(iris.output, iris.config, iris.state.path, messages, offered, has_log=has_log)
