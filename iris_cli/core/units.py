@@ -60,7 +60,7 @@ def parse_memory(value: str | int) -> int:
     fraction = match[2] or ""
     divisor: int = 10 ** len(fraction)
     size = int(match[1] + fraction) * unit // divisor
-    if not match[3] and size < _MIN_BARE_NUMBER:
+    if not match[3] and 0 < size < _MIN_BARE_NUMBER:
         raise UsageError(f"{text!r} would be {size} bytes", hint=f"give the unit: {text}GB or {text}GiB")
     if not 0 < size <= _MAX_MEMORY:
         raise UsageError(f"{text[:80]!r} is not a possible size", hint="examples: 512MiB, 8GB, 1.5TiB")

@@ -74,8 +74,8 @@ def _hint(cluster: Cluster, text: str, kinds: str) -> str:
 
 
 def _task_hint(cluster: Cluster, text: str) -> str:
-    """Return the hint `did you mean 'train/task-3'?` for `train/3` or `trian/tsk-3`; '' for other names."""
-    head, _, tail = text.rpartition("/")
+    """Return the hint `did you mean 'train/task-3'?` for `train/3`, `trian/tsk-3` or one of its attempts, or ''."""
+    head, _, tail = text.partition("/attempt-")[0].rpartition("/")
     number = tail[len(tail.rstrip(_DIGITS)) :]
     job = nearest(clip(head), cluster.jobs) if head else None
     if job is None or not 0 < len(number) < 10:
@@ -87,9 +87,10 @@ def _task_hint(cluster: Cluster, text: str) -> str:
 def _slice_hint(cluster: Cluster, text: str) -> str:
     """Return a hint that lists the workers of a slice; '' if `text` is not the name of a slice."""
     name = AttributeValue(text)
-    found = [
-        each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name
-    ]
+    found = sorted(
+        (each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name),
+        key=lambda worker: (len(worker), worker),  # v5a-2 before v5a-10
+    )
     if not found:
         return ""
     names = ", ".join(found[:_MAX_NAMES]) + (", ..." if len(found) > _MAX_NAMES else "")
@@ -116,7 +117,9 @@ def select_tasks(
         if missing:
             raise NotFoundError(
                 f"{clip(name)} has no rank {min(missing)}",
-                hint=f"the ranks are {tasks[0].index} to {tasks[-1].index}",
+                hint=f"the ranks are {tasks[0].index} to {tasks[-1].index}"
+                if len(tasks) > 1
+                else f"the only rank is {tasks[0].index}",
             )
         tasks = [task for task in tasks if task.index in ranks]
     if attempt is not None:
@@ -129,7 +132,7 @@ def select_tasks(
     if not found:
         attempts = max(len(task.attempts) for task in tasks)
         hint = f"the last attempt is {attempts - 1}" if attempts else f"{clip(name)} was never placed"
-        raise NotFoundError(f"{clip(name)} has no attempt {number}", hint=hint)
+        raise NotFoundError(f"{clip(name.partition('/attempt-')[0])} has no attempt {number}", hint=hint)
     return [(task, task.attempts[number]) for task in found]
 
 

@@ -333,6 +333,6 @@ def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path)
     if not any(found.values()):
         output.line("not installed: iris cron install --every 1m")
     ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
-    output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
+    output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale and any(found.values()) else ""))
     for each in log_lines:
         output.line(f"  {each}")

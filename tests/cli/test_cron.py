@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli.app import run
-from iris_cli.errors import UsageError
+from iris_cli.errors import ExitCode, UsageError
 from iris_cli.files import Disk
 from iris_cli.ops.loop.cron import CronEntry, crontab_line, time_fields, unit_files
 
@@ -353,6 +353,19 @@ def test_the_state_directory_is_no_way_out_for_units_that_cannot_be_written(
     assert f"{directory} can't be written: Read-only file system" in said
     assert "--state-dir" not in said
     assert list(directory.iterdir()) == []
+
+
+def test_a_timer_that_did_not_start_is_not_installed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "bin" / "systemctl").write_text("#!/bin/sh\necho no bus >&2\nexit 1\n")
+    assert run(["cron", "install", "--systemd"]) == ExitCode.FAILED
+    assert run(["cron", "show"]) == 0
+    assert "not installed" in capsys.readouterr().out
+    assert list((home / ".config" / "systemd" / "user").iterdir()) == []
+
+
+def test_without_cron_no_cycle_is_late(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cron", "show"]) == 0
+    assert "late" not in capsys.readouterr().out
 
 
 def test_a_user_without_a_name_gets_a_timer(

@@ -56,6 +56,7 @@ SLIPS = [
     ("logs trian/task-1", ABSENT, "'train/task-1'"),
     ("stacks train/2", ABSENT, "'train/task-2'"),
     ("pull train/taks-3", ABSENT, "'train/task-3'"),
+    ("why train/task-2/attempt-0", ABSENT, "'train/task-2'"),
     ("exec trian -- true", ABSENT, "'train'"),
     ("exec v5a0 -- true", ABSENT, "'v5a-0'"),  # workers
     ("ssh v5a0", ABSENT, "'v5a-0'"),
@@ -226,3 +227,19 @@ def test_an_invalid_line_of_run_has_an_exit_code_that_is_not_the_program_s(
 ) -> None:
     assert app.run(words) == ExitCode.NOT_RUN
     assert "hint" in capsys.readouterr().err
+
+
+def test_a_taint_that_a_worker_does_not_have_is_not_said_to_be_removed(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        app.run(["--config", str(config), "worker", "taint", "cpu-0", "slow-dsk", "--remove"]) == ExitCode.OK
+    )
+    assert capsys.readouterr().err.endswith("cpu-0: has no taint slow-dsk\n")
+
+
+def test_a_time_limit_of_zero_is_outside_the_range_in_its_error(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), "exec", "cpu-0", "--timeout", "0", "--", "true"]) == USAGE
+    assert "--timeout 0 must be more than 0 and at most one day" in capsys.readouterr().err

@@ -107,6 +107,12 @@ def test_sizes_are_read_exactly(text: str | int, size: int) -> None:
     assert parse_memory(text) == size
 
 
+def test_no_unit_makes_a_size_of_zero() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_memory(0)
+    assert "give the unit" not in refused.value.hint
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -94,12 +94,8 @@ def test_ranks_can_be_chosen(world: World) -> None:
         ("eval/task-0", Query(), "no job or task 'eval/task-0'", "`iris status` lists the jobs"),
         ("train", Query(ranks=(5,)), "train has no rank 5", "the ranks are 0 to 1"),
         ("train", Query(attempt=3), "train has no attempt 3", "the last attempt is 0"),
-        (
-            "train/task-0/attempt-1",
-            Query(),
-            "train/task-0/attempt-1 has no attempt 1",
-            "the last attempt is 0",
-        ),
+        ("train/task-1", Query(ranks=(0,)), "train/task-1 has no rank 0", "the only rank is 1"),
+        ("train/task-0/attempt-1", Query(), "train/task-0 has no attempt 1", "the last attempt is 0"),
     ],
 )
 def test_what_does_not_exist_is_named(world: World, what: str, query: Query, error: str, hint: str) -> None:
@@ -174,7 +170,7 @@ def test_the_log_keeps_the_end_for_when_the_worker_is_silent(tmp_path: Path) -> 
     )
 
 
-REMOVED = "output removed from worker w 14d after the end (limits.reap_after)"
+REMOVED = "output removed from worker w 14d after the end (iris gc or limits.reap_after)"
 
 
 def test_removed_output_is_not_asked_for_and_its_end_is_in_the_log(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def exec_(
 
     seconds = parse_duration(timeout)
     if not 0 < seconds <= 86_400:
-        raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
+        raise UsageError(f"--timeout {timeout[:20]} must be more than 0 and at most one day")
     session = iris.session("iris exec")
     results = run(session, target, command_words(iris), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)

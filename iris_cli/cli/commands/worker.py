@@ -219,7 +219,8 @@ def taint(
     from iris_cli.ops.workers import workers as operation
 
     changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
-    _print_changes(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
+    done, unchanged = ("untainted", f"has no taint {name}") if remove else ("tainted", "")
+    _print_changes(iris, done, [worker] if changed else [], [worker], unchanged)
 
 
 def forget(
@@ -260,7 +261,10 @@ def unwedge(
     return ExitCode.FAILED if after is not None and after.obstacles else ExitCode.OK
 
 
-def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: Sequence[str]) -> None:
+def _print_changes(
+    iris: Context, done: str, changed: Sequence[str], requested: Sequence[str], unchanged: str = ""
+) -> None:
+    """Print the changed and the unchanged workers. `unchanged`: the words for these (default: `already {done}`)."""
     if iris.output.as_json:
         iris.output.document(_CHANGES[done](changed, [each for each in requested if each not in changed]))
         return
@@ -268,7 +272,7 @@ def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: 
         iris.output.done(f"{each}: {done}")
     for each in requested:
         if each not in changed:
-            iris.output.message(f"{each}: already {done}")
+            iris.output.message(f"{each}: {unchanged or f'already {done}'}")
 
 
 def show(iris: Context, worker: WorkerName) -> None:

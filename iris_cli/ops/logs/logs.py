@@ -231,7 +231,9 @@ def no_output_reason(attempt: Attempt, silence: Silence | None) -> str:
     """Return why the output can't be read from its worker."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
         age = format_duration(attempt.reaped_at - attempt.ended_at)
-        return f"output removed from worker {attempt.worker} {age} after the end (limits.reap_after)"
+        return (
+            f"output removed from worker {attempt.worker} {age} after the end (iris gc or limits.reap_after)"
+        )
     if silence is None:
         return f"worker {attempt.worker} is no longer in the cluster"
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"

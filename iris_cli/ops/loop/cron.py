@@ -224,16 +224,22 @@ WantedBy=timers.target
 def install_timer(entry: CronEntry, directory: Path) -> bool:
     """Install and start the timer. Return False if it was already installed. Raises IrisError, NotWritableError."""
     wanted = unit_files(entry)
-    changed = any(_read_text(directory / name) != text for name, text in wanted.items())
+    before = {name: _read_text(directory / name) for name in wanted}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in wanted.items():
             replace_file(DISK, directory / name, text.encode(), alone=False)
     except OSError as error:  # the hints of `writing` are about the state directory
         raise NotWritableError(f"{directory} can't be written: {error.strerror or error}") from error
-    _systemctl("daemon-reload")
-    _systemctl("enable", "--now", f"{entry.name}.timer")
-    return changed
+    try:
+        _systemctl("daemon-reload")
+        _systemctl("enable", "--now", f"{entry.name}.timer")
+    except IrisError:
+        for name in wanted:
+            if not before[name]:  # a timer that was never started must not look installed
+                (directory / name).unlink(missing_ok=True)
+        raise
+    return before != wanted
 
 
 def remove_timer(entry: CronEntry, directory: Path) -> bool:

@@ -67,7 +67,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
         hint = did_you_mean(name, names) or "`iris history` shows everything"
         if archived:
             hint = f"look in the archive, too: iris history {name} --all"
-        raise NotFoundError(f"the log knows no job, task or worker {name!r}", hint=hint)
+        raise NotFoundError(f"no job, task or worker {name!r}", hint=hint)
     return structs.replace(found, archived=archived)
 
 

@@ -155,7 +155,7 @@ def _cron_runs(output: Output) -> None:
 
 def _cron_is_late(output: Output) -> None:
     cycles.show_cron(
-        output, {"crontab": "", "systemd": ""}, CycleAge(at=0.0, age=7200.0, stale=True), Path("/nowhere")
+        output, {"crontab": _LINE, "systemd": ""}, CycleAge(at=0.0, age=7200.0, stale=True), Path("/nowhere")
     )
 
 
