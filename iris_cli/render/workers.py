@@ -22,6 +22,9 @@ from iris_cli.render.tables import (
     text,
 )
 
+_COLUMNS = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
+_TEXT_WIDTH = 20  # columns in which a long text of jobs or notes can be wrapped
+
 
 def show_inventory(output: Output, inventory: Inventory) -> None:
     names = (each.worker.id for each in inventory.workers)
@@ -42,9 +45,24 @@ def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
     if not inventory.workers:
         yield text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")
         return
-    headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
-    only = ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < NARROW else ()
-    yield table(headers, map(_cells, inventory.workers), only=only)
+    rows = list(map(_cells, inventory.workers))
+    only = ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < NARROW else _fitting_columns(rows, width)
+    yield table(_COLUMNS, rows, only=only)
+
+
+def _fitting_columns(rows: Sequence[Row], width: int) -> list[str]:
+    """Return the columns to show. Those that say least are omitted until jobs and notes have room."""
+    widths = {}
+    for header, cells in zip(_COLUMNS, zip(*rows, strict=True), strict=True):
+        width_needed = max(map(len, cells))
+        if header in ("JOBS", "NOTE"):
+            width_needed = min(width_needed, _TEXT_WIDTH)
+        if width_needed:
+            widths[header] = max(len(header), width_needed) + 2
+    for header in ("MEMORY FREE", "HOST", "DEVICE"):
+        if sum(widths.values()) - 2 > width:
+            widths.pop(header, None)
+    return list(widths)
 
 
 def _cells(details: WorkerDetails) -> Row:

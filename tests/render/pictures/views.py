@@ -147,5 +147,5 @@ PICTURES = {
     ),
     "widths-of-status": Picture(line="iris status", scene="ways_to_fail", widths=WIDTHS),
     "widths-of-a-job": Picture(line="iris status train", scene="diagnosed_gang", widths=WIDTHS),
-    "widths-of-workers": Picture(line="iris workers", scene="lost_host", widths=WIDTHS),
+    "widths-of-workers": Picture(line="iris workers", scene="lost_host", widths=(60, 80, 100, 200)),
 }
