@@ -43,6 +43,8 @@ def find_config(config_option: Path | None, environ: Mapping[str, str], cwd: Pat
         path = cwd / named
         if not path.is_file():
             source = "--config" if config_option else "$IRIS_CONFIG"
+            if path.exists():
+                raise ConfigError(f"{source}: not a regular file: {named}", hint="name the file cluster.yaml")
             raise ConfigError(f"{source}: no such file: {named}", hint="create one: iris init")
         return path
     paths = [cwd / FILE_NAME, *_user_paths(environ)]

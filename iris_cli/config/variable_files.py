@@ -66,7 +66,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 def _lines(path: Path, report: Report) -> list[str]:
     try:
         if not path.is_file():
-            raise FileNotFoundError(2, "no such file")
+            raise ValueError("not a regular file" if path.exists() else "no such file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES or b"\0" in data:

@@ -192,3 +192,9 @@ def test_a_wrong_env_file_is_refused(tmp_path: Path, content: bytes, said: str) 
     with pytest.raises(ConfigError) as refused:
         read_env_file(path)
     assert refused.value.problems[0].startswith(f"{path}{said}")
+
+
+def test_a_directory_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_env_file(tmp_path)
+    assert refused.value.problems == (f"{tmp_path}:1: not a regular file",)

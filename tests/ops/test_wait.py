@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.cycle.cycle import Cycles
 from iris_cli.ops.loop.foreground import CycleRunner, WaitResult, wait_for
+from iris_cli.ops.session import GetProgress, ProgressState
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site
@@ -64,6 +66,20 @@ def test_it_waits_for_all_jobs(tmp_path: Path) -> None:
         waited = wait_for(world.session(), [JobId("one"), JobId("two")])
     assert dict(waited.states) == {"one": S, "two": F}
     assert waited.exit_code is ExitCode.FAILED
+
+
+def test_before_the_first_cycle_no_number_of_tasks_is_told(tmp_path: Path) -> None:
+    world = World(Lab().worker("w").job("one").schedule().reports("one/* exited 0"), tmp_path / "state")
+    session = world.session()
+    told: list[ProgressState] = []
+
+    def progress(get_progress: GetProgress) -> AbstractContextManager[None]:
+        told.append(get_progress())
+        return nullcontext()
+
+    session.progress = progress
+    wait_for(session, [JobId("one")])
+    assert told[0] == ("waiting for one", 0, 0, "")
 
 
 def test_the_time_is_over_to_the_second(tmp_path: Path) -> None:

@@ -268,7 +268,11 @@ def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None =
     deadline = None if timeout is None else session.clock.monotonic() + timeout
     pause, ended, tasks = _FIRST_PAUSE, 0, 0
     names = f"waiting for {', '.join(jobs[:_MAX_NAMES])}{', ...' if len(jobs) > _MAX_NAMES else ''}"
-    with session.progress(lambda: (names, ended, tasks, "task")), CycleRunner(session) as runner:
+    # Until the first cycle has ended, the number of tasks is unknown.
+    with (
+        session.progress(lambda: (names, ended, tasks, "task" if tasks else "")),
+        CycleRunner(session) as runner,
+    ):
         while True:
             cluster = runner.run_due_cycle()
             states = [task.state for job in jobs for task in cluster.tasks_of(job)]

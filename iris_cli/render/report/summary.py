@@ -176,7 +176,7 @@ def _header(report: Report) -> Text:
 
 def _figures(report: Report, used: Sequence[Use]) -> Table:
     if not report.jobs:
-        return facts([("jobs", "none yet")])
+        return facts([("jobs", "none")])
     everything = total(report.jobs)
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.tries - job.retries for job in report.jobs)

@@ -50,7 +50,8 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
     if why.worker is not None:
         yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
         return
-    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(why.cause))
+    cause = "" if why.display.endswith(why.cause) else why.cause
+    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(cause))
     yield cycle_words(why.cycles, why.at)
     yield from (text(words) for words in (why.overdue, why.quiet, why.retry) if words)
     for wait in why.waits:

@@ -142,6 +142,7 @@ PICTURES = {
             "iris status resnet",
             "iris status plots",
             "iris why merge",
+            "iris why tune/task-0",
         ),
         scene="ways_to_fail",
     ),
