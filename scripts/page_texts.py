@@ -32,7 +32,7 @@ EXIT_CODES = {
     "worker still exits with 0",
     ExitCode.KILLED: "the job was cancelled",
     ExitCode.UNSCHEDULABLE: "no worker can run the job",
-    ExitCode.NOT_WRITABLE: "the state directory can't be written; nothing was dispatched",
+    ExitCode.NOT_WRITABLE: "the state directory or the file of an option can't be written; nothing was dispatched",
     ExitCode.INTERRUPTED: "interrupted; the log stays valid",
     ExitCode.NOT_RUN: "`iris run` failed, or its program has no exit code; other codes are those of the program",
 }

@@ -145,6 +145,7 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
         ({"gpu": "A100:x"}, "'A100:x' is not a GPU request", "VARIANT:COUNT"),
         ({"gpu": "A100:²"}, "is not a GPU request", "VARIANT:COUNT"),
         ({"command": ()}, "there is no command to run", "iris launch"),
+        ({"command": (), "client": "1-2"}, "there is no command to run", "iris run"),
         ({"cpu": 0.0}, "cpu is a number of cores", ""),
         ({"cpu": float("nan")}, "cpu is a number of cores", ""),
         ({"memory": 0}, "memory is a positive number of bytes", ""),

@@ -39,13 +39,11 @@ def accept(
 ) -> Job:
     """Return the job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
     command = request.command or ()
+    usage = f"iris {'run' if request.client else 'launch'} [OPTIONS] -- COMMAND ..."
     if not command:
-        raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
+        raise UsageError("there is no command to run", hint=usage)
     if not command[0] or command[0].startswith("-") or "=" in command[0]:
-        raise UsageError(
-            f"{clip(command[0])!r} is not a program name",
-            hint="iris launch [OPTIONS] -- COMMAND ...",
-        )
+        raise UsageError(f"{clip(command[0])!r} is not a program name", hint=usage)
     request, array = request_fields.expand_array(request)
     device = _parse_device(request)
     replicas, slices, group_by = _choose_shape(request, device, possible_workers)
