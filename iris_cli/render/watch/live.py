@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from rich.console import Console, Group
@@ -66,9 +66,7 @@ class LiveScreen:
         self._painter.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for end_signal in _END_SIGNALS:  # a second Ctrl-C must not interrupt the restore
             self._handlers.setdefault(end_signal, signal.signal(end_signal, signal.SIG_IGN))
         if is_in_foreground():  # Ctrl-S may have stopped the output: resume it

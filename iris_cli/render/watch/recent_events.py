@@ -40,8 +40,6 @@ def _parts(word: str) -> tuple[str, str, str]:
 
 
 def _folded_text(group: list[Entry]) -> str:
-    if len(group) == 1:
-        return group[0].text
     words = [[_parts(word) for word in entry.text.split(" ")] for entry in group]
     return " ".join(_word(list(each)) for each in zip(*words, strict=True))
 

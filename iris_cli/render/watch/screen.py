@@ -6,7 +6,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from iris_cli.core.model.cluster import Cluster
@@ -48,14 +47,11 @@ class Screen:
             from iris_cli.render.watch import board  # noqa: F401 - two threads must not import it at the same time
             from iris_cli.render.watch.live import LiveScreen
 
-            self._live = LiveScreen(self._output.console, self._paint)
-            self._stack.enter_context(self._live)
+            self._live = self._stack.enter_context(LiveScreen(self._output.console, self._paint))
             self._session.tell = self._add_message
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         if self._live is not None:
             self._print_last_screen(*self._live.size())
