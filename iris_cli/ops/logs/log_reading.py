@@ -295,20 +295,17 @@ def poll_worker(
     """
     target = session.target(cluster.workers[readings[0].attempt.worker])
     step = MAX_PIECES // len(BOTH)
-    silence: Silence | None = None
     for start in range(0, len(readings), step):
         group = readings[start : start + step]
         streams = sum(len(reading.streams) for reading in group)
         max_bytes = max(FIRST_READ, min(_MAX_CALL, _MAX_TOTAL // workers) // max(streams, 1))
-        if silence is None:
-            pieces = [piece for reading in group for piece in reading.wanted(max_bytes)]
-            answer = session.runner.pieces(target, pieces)
-            if not isinstance(answer, Silence):
-                chunks = iter(answer)
-                for reading in group:
-                    reading.take(list(islice(chunks, len(reading.streams))))
-                continue
-            silence = answer
+        pieces = [piece for reading in group for piece in reading.wanted(max_bytes)]
+        answer = session.runner.pieces(target, pieces)
+        if isinstance(answer, Silence):
+            for reading in readings[start:]:
+                reading.fail(answer)
+            break
+        chunks = iter(answer)
         for reading in group:
-            reading.fail(silence)
+            reading.take(list(islice(chunks, len(reading.streams))))
     return readings

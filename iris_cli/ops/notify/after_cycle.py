@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core import Job, format_duration
@@ -48,18 +49,15 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
     fd = file.lock()
     if fd is None:
         return
-    is_started = False
-    try:
+    with ExitStack() as stack:
+        stack.callback(os.close, fd)
         before = file.read()
         records = observe(before or initial_notice_state(observation, ()), observation, channels)
         if records != before and not file.write(records):
             return  # send nothing, because without the record each cycle would send the same notices
         if _is_due(records, observation.now):
             _start_sender(session, records, fd)
-            is_started = True
-    finally:
-        if not is_started:
-            os.close(fd)
+            stack.pop_all()  # the sender closes the file
 
 
 def _is_due(records: NoticeState, now: float) -> bool:
