@@ -50,6 +50,14 @@ def find_worker(cluster: Cluster, text: str) -> Worker:
     raise unknown_name(cluster, text, "worker")
 
 
+def find_task(cluster: Cluster, text: str, kinds: str) -> Task:
+    """Return the task with exactly this id. `kinds`: as in `unknown_name`. Raises NotFoundError."""
+    if is_attempt_name(text):
+        raise unknown_name(cluster, text, kinds)
+    (task,), _ = _parse_subject(cluster, text, kinds)
+    return task
+
+
 def unknown_name(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
     """Return the error for an unknown id. `kinds`: what the id could be, such as `job, task or worker`."""
     return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))

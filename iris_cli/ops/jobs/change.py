@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Priority, Task, TaskId, clip
-from iris_cli.core.ids import is_attempt_name
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.lifecycle.resubmission import resubmit_command
 from iris_cli.core.text import check_utf8
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.cycle import run, send_stops
-from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs, select_tasks, unknown_name
+from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs, find_task
 from iris_cli.ops.session import Session
 
 _PAUSE = 1.0  # seconds between two cycles
@@ -90,9 +89,7 @@ def _find_target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
     """Return the open job, and the task if `name` names an open task. Raises NotFoundError, UsageError."""
     job, task = JobId(name), None
     if name not in cluster.jobs:
-        if is_attempt_name(name):
-            raise unknown_name(cluster, name, "job or task")
-        ((task, _),) = select_tasks(cluster, name)
+        task = find_task(cluster, name, "job or task")
         job = task.job
     state = cluster.job_state(job)
     if state.terminal:

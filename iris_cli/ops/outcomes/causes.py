@@ -62,9 +62,9 @@ def skew_words(skew: float, other: str = "this machine") -> str:
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {other}"
 
 
-def reason_words(reason: EndReason) -> str:
-    """Return an end reason in words, such as `failed`, `VM preempted` or `succeeded`."""
-    return _WORDS[reason] or "succeeded"
+def reason_words(reason: EndReason | None) -> str:
+    """Return an end reason in words, such as `failed`, `VM preempted` or `succeeded`; for None `not ended yet`."""
+    return "not ended yet" if reason is None else _WORDS[reason] or "succeeded"
 
 
 def stop_words(reason: EndReason) -> str:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId, parse_task_id
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import describe_overdue, describe_quiet_attempt, describe_quiet_tasks
-from iris_cli.errors import UsageError
-from iris_cli.ops.names import unknown_name, unknown_task
+from iris_cli.ops.names import find_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed, state_since
 from iris_cli.ops.session import Session
@@ -112,7 +111,8 @@ class Why(ViewResult, frozen=True, kw_only=True):
 def why(session: Session, subject: str) -> Why:
     """Explain a job, a task or a worker by its exact id. Raises NotFoundError."""
     view = load_view(session)
-    found = find(view.cluster, subject)
+    job_or_worker = view.cluster.jobs.get(JobId(subject)) or view.cluster.workers.get(WorkerId(subject))
+    found = job_or_worker or find_task(view.cluster, subject, "job, task or worker")
     if isinstance(found, Worker):
         details = DetailsWithRow(**structs.asdict(worker_details(view, worker_row(view, found))))
         occupied = tuple(full_resources(view, found))
@@ -151,22 +151,6 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
         return "; ".join(dict.fromkeys(each for each in words if each))
 
     return tuple(structs.replace(wait, demand=demand(wait)) for wait in waits)
-
-
-def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """Return the job, the worker or the task with this id, in this order of precedence. Raises NotFoundError."""
-    found = cluster.jobs.get(JobId(subject)) or cluster.workers.get(WorkerId(subject))
-    if found is not None:
-        return found
-    try:
-        task_id = parse_task_id(subject)
-    except UsageError:
-        task_id = None
-    if task_id in cluster.tasks:
-        return cluster.tasks[task_id]
-    if task_id is not None and task_id.job in cluster.jobs:
-        raise unknown_task(cluster, task_id)
-    raise unknown_name(cluster, subject, "job, task or worker")
 
 
 def _why_job(view: View, job: Job) -> Why:

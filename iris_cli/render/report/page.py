@@ -188,10 +188,7 @@ def _more_words(number: int) -> str:
 def _ends(report: Report) -> str:
     rows = [
         (
-            Cell(
-                "not ended yet" if each.reason is None else reason_words(each.reason),
-                kind=f"mark {style_class(each.reason)}",
-            ),
+            Cell(reason_words(each.reason), kind=f"mark {style_class(each.reason)}"),
             _number_cell(each.attempts),
             _hours_cell(each.chip_seconds),
             _hours_cell(each.task_seconds),

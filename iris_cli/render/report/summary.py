@@ -244,15 +244,14 @@ def _more_words(number: int, noun: str) -> Iterator[Text]:
 
 
 def _ends(report: Report) -> list[Text | Table]:
-    found = ends(report.jobs)
     rows = [
         (
-            "not ended yet" if each.reason is None else reason_words(each.reason),
+            reason_words(each.reason),
             f"{each.attempts:,}",
             _hours_text(each.chip_seconds),
             _hours_text(each.task_seconds),
         )
-        for each in found
+        for each in ends(report.jobs)
     ]
     headers = ("OUTCOME", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
     return [table(headers, rows, right=_RIGHT)] if rows else []
