@@ -95,6 +95,19 @@ class Demand:
         return Fleet(idle, self._now, Limits(), ())
 
 
+def count_groups(job: Job, workers: Iterable[Worker], location: Location, now: float) -> int:
+    """Return the number of groups of these workers, busy or idle, that a gang could use at this location."""
+    fleet = Fleet(workers, now, Limits(), ())
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources)])
+    requirement = Requirement(job, context)
+    shape, sites = requirement.shape, Sites(fleet, requirement)
+    assert shape is not None
+    suitable = requirement.schedulable & context.workers_of_size(requirement.need)
+    found = [group.number for group in fleet.groups(shape.group_by).groups if fits(group, shape, suitable)]
+    depth = sites.required_depth
+    return len(sites.by_location(found, depth).get(location[:depth], ()))
+
+
 class DemandEntry(Struct, kw_only=True):
     """One entry of the demand: missing room for one task, or for all tasks of a gang together.
 

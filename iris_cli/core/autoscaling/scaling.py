@@ -10,7 +10,14 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, JobId, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.catalogue import Catalogue
-from iris_cli.core.autoscaling.demand import Demand, DemandEntry, IdleSite, compute_demand, drop_preferences
+from iris_cli.core.autoscaling.demand import (
+    Demand,
+    DemandEntry,
+    IdleSite,
+    compute_demand,
+    count_groups,
+    drop_preferences,
+)
 from iris_cli.core.autoscaling.groups import GroupState, booting_workers, group_states, sort_groups
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NO_MISSING_INPUTS, MissingInputs
@@ -196,7 +203,7 @@ def plan_scaling(
     found.placed |= _workers_of_stopping_gangs(cluster, dry_run)
     routing = route_demand(found.entries, states)
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
-    idle = idle_slices(cluster, groups, _needed(cluster, states, found, routing), now)
+    idle = idle_slices(cluster, groups, _needed(cluster, states, found, routing, now), now)
     removals = (*stuck_slices(cluster, groups, now, limits), *idle)
     return ScalingPlan(
         states=tuple(sort_groups(states)),
@@ -258,7 +265,7 @@ def _expected_worker(cluster: Cluster, worker: Worker) -> Worker:
 
 
 def _needed(
-    cluster: Cluster, states: Sequence[GroupState], found: Demand, routing: RoutingDecision
+    cluster: Cluster, states: Sequence[GroupState], found: Demand, routing: RoutingDecision, now: float
 ) -> frozenset[WorkerId]:
     """Return the workers to keep: workers with placements, and idle workers for gangs that can get all their slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
@@ -266,15 +273,18 @@ def _needed(
         site.workers
         for job, sites in found.kept.items()
         for site in sites
-        if job not in unmet or _can_be_completed(cluster, states, unmet[job], site)
+        if job not in unmet or _can_be_completed(cluster, states, unmet[job], site, now)
     ]
     return found.placed.union(*kept)
 
 
 def _can_be_completed(
-    cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite
+    cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite, now: float
 ) -> bool:
-    """Return whether the scale groups at the location of the idle groups could ever supply the rest of a gang."""
+    """Return whether the rest of a gang could ever run at the location of the idle groups.
+
+    The rest can run on slices of scale groups, and on groups of other workers that are busy now.
+    """
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
@@ -284,7 +294,13 @@ def _can_be_completed(
         if catalogue.location(entry, index)[:depth] == idle.location[:depth]
     )
     idle_of_groups = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
-    return entry.shape.groups <= max_slices + idle.groups - len(idle_of_groups)
+    others = (
+        _expected_worker(cluster, worker)
+        for worker in cluster.workers.values()
+        if slice_of(worker.id) not in cluster.slices and worker.id not in idle.workers
+    )
+    busy = count_groups(cluster.jobs[entry.task_ids[0].job], others, idle.location, now)
+    return entry.shape.groups <= max_slices + idle.groups - len(idle_of_groups) + busy
 
 
 def _orders(
