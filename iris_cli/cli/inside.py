@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from iris_cli.client.fields import without_inheritance
 from iris_cli.client.outbox import decode_answer
 from iris_cli.core import JobId, JobRequest, JobState, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import Cancel, CancelAnswer, JobAnswer, Status, Submitted
@@ -24,8 +23,7 @@ def launch(
 ) -> int:
     """Submit a child job of this task. `inherit`: the child inherits the constraints of this task's job."""
     if not inherit:
-        own = request.constraints or ()
-        request = replace(request, constraints=own, inherit_constraints=False if own else None)
+        request = without_inheritance(request)
     answer = iris.outbox.submit_job(request, request_id)
     job = JobId(answer["job"])
     if not iris.output.as_json:

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from iris_cli.client.iris_client import IrisClient, Job
@@ -115,9 +114,7 @@ class AsyncIrisClient(_Wrapper[IrisClient]):
     async def __aenter__(self) -> AsyncIrisClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.close()
 
 

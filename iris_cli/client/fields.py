@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from msgspec.structs import replace
+
 from iris_cli.core import Constraint, JobRequest, did_you_mean
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.each_line import check_line
@@ -86,6 +88,12 @@ def job_request(
     values = {name: _read(_FIELDS[name], value) for name, value in fields.items() if value is not None}
     parsed = None if constraints is None else _constraints(constraints)
     return request_of({**values, "command": _command(command), "constraints": parsed})
+
+
+def without_inheritance(request: JobRequest) -> JobRequest:
+    """Return the request of a child job that inherits no constraints."""
+    own = request.constraints or ()
+    return replace(request, constraints=own, inherit_constraints=False if own else None)
 
 
 def _command(command: Sequence[str] | str) -> tuple[str, ...]:

@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
 
-from iris_cli.client.fields import Constraints, JobFields, job_request
+from iris_cli.client.fields import Constraints, JobFields, job_request, without_inheritance
 from iris_cli.client.records import (
     ANSWER_TIMEOUT,
     BOTH,
@@ -107,8 +106,7 @@ class IrisClient:
         """
         request = job_request(command, constraints, fields)
         if not inherit_constraints:
-            given = request.constraints or ()
-            request = replace(request, constraints=given, inherit_constraints=False if given else None)
+            request = without_inheritance(request)
         return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
 
     def job(self, job_id: str) -> Job:
@@ -259,9 +257,7 @@ class IrisClient:
     def __enter__(self) -> IrisClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.srun import SrunTransport
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Payload, Script, ScriptResult, Target, Transport
+from tests.remote.test_ssh_payload import MARK, MIB, SUM, mebibytes, sha256
 from tests.support.allocation import Allocation
 from tests.support.fan_out import fan_out
 from tests.support.sshd import SshLab
@@ -21,9 +21,6 @@ from tests.support.waiting import PATIENCE
 pytestmark = pytest.mark.ssh
 
 BIG = 3_000_000  # a window of SSH is 2 MiB
-MIB = 1 << 20
-MARK = b"READY 0123456789abcdef"
-SUM = f"{{ printf '%s\\n' '{MARK.decode()}'; sha256sum; exit 0; }}\n"
 
 
 @dataclass
@@ -97,22 +94,6 @@ all_ways = pytest.mark.parametrize("kind", ["ssh", "srun", LOGIN], indirect=True
 both_transports = pytest.mark.parametrize(
     "kind", ["ssh", "srun", pytest.param(LOGIN, marks=pytest.mark.soak)], indirect=True
 )
-
-
-def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
-    for number in range(count):
-        yield number.to_bytes(4) * (size // 4)
-
-
-def sha256(count: int) -> str:
-    digest = hashlib.sha256()
-    for block in blocks(count):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def mebibytes(count: int) -> Payload:
-    return Payload(mark=MARK, size=count * MIB, chunks=lambda: blocks(count))
 
 
 def nothing() -> Iterator[bytes]:

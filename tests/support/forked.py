@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import IO, Any
 
 from tests.support.command_server import command_server
@@ -55,9 +54,7 @@ class Forked:
     def __enter__(self) -> Forked:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         for file in (self.stdout, self.stderr):
             if file is not None:
                 file.close()

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -57,18 +56,12 @@ class Machine(SshHost):
 class MachineLab(SshLab):
     """A lab whose servers are such hosts. They accept the key of another lab."""
 
+    kind, prefix = Machine, "machine"
+
     def __init__(self, directory: Path, client_key: Path) -> None:
         super().__init__(directory)
         for suffix in ("", ".pub"):
             shutil.copy(f"{client_key}{suffix}", f"{self.client_key}{suffix}")
-
-    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> Machine:
-        name = f"machine-{len(self.hosts)}"
-        host = Machine(name, self.directory / name, self.client_key, env, options)
-        host.home.mkdir(parents=True)
-        host.new_host_key()
-        self.hosts.append(host)
-        return host
 
 
 @cache

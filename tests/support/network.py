@@ -143,27 +143,24 @@ class RelayedHost(CableHost):
 class CableLab(SshLab):
     """A lab whose servers are at the other ends of cables."""
 
+    kind: type[SshHost] = RelayedHost
+
     @contextmanager
     def near_end(self) -> Iterator[None]:
         """Move this thread to the operator's end of the cables."""
         yield
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> CableHost:
-        host = self._bare_host(len(self.hosts))
+        host = super()._host(env, options)
+        assert isinstance(host, CableHost)
         host.env = {**env, "PATH": f"{host.gate}/tools:{os.environ['PATH']}"}
-        host.options = options
-        host.home.mkdir(parents=True)
-        host.new_host_key()
-        self.hosts.append(host)
         return host
-
-    def _bare_host(self, number: int) -> CableHost:
-        directory = self.directory / f"host-{number}"
-        return RelayedHost(directory.name, directory, self.client_key)
 
 
 class Network(CableLab):
     """A lab in which each server has its own network, with a cable to `ours`."""
+
+    kind = FarHost
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -180,12 +177,12 @@ class Network(CableLab):
         for namespace in (self.ours, *self.theirs):
             namespace.close()
 
-    def _bare_host(self, number: int) -> FarHost:
-        directory = self.directory / f"host-{number}"
+    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> FarHost:
         self.theirs.append(Namespace())
-        host = FarHost(directory.name, directory, self.client_key)
+        host = super()._host(env, options)
+        assert isinstance(host, FarHost)
         host.near, host.far = self.ours, self.theirs[-1]
-        host.lay_cable(number)
+        host.lay_cable(len(self.theirs) - 1)
         return host
 
 

@@ -262,6 +262,9 @@ class SshLab:
     Servers without `env` and `options` are those of the `shared` lab, if there is one: they are kept after the test.
     """
 
+    kind: type[SshHost] = SshHost
+    prefix = "host"  # of their names
+
     def __init__(self, directory: Path, shared: SshLab | None = None) -> None:
         self.directory = directory
         self.hosts: list[SshHost] = []
@@ -330,8 +333,8 @@ class SshLab:
             host.renew()
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> SshHost:
-        name = f"host-{len(self.hosts)}"
-        host = SshHost(name, self.directory / name, self.client_key, env, options)
+        name = f"{self.prefix}-{len(self.hosts)}"
+        host = self.kind(name, self.directory / name, self.client_key, env, options)
         host.home.mkdir(parents=True)
         host.new_host_key()
         self.hosts.append(host)
