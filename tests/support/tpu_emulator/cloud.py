@@ -74,11 +74,14 @@ class Cloud:
         return self.operate("delete", node)
 
     def node(self, name: str) -> Node:
-        """Raises ApiError if there is none."""
+        return self.find(self.nodes, name)
+
+    def find(self, table: Mapping[str, T], name: str) -> T:
+        """Return a resource. Raises ApiError if there is none."""
         self.catch_up()
-        if name not in self.nodes:
+        if name not in table:
             raise not_found(name)
-        return self.nodes[name]
+        return table[name]
 
     def in_place(self, table: Mapping[str, T], place: Place) -> list[T]:
         """Return the resources of a zone by name; `-` means all zones."""
@@ -88,13 +91,6 @@ class Cloud:
             for name in sorted(table)
             if table[name].place.project == place.project and place.zone in ("-", table[name].place.zone)
         ]
-
-    def operation(self, name: str) -> Operation:
-        """Raises ApiError if there is none."""
-        self.catch_up()
-        if name not in self.operations:
-            raise not_found(name)
-        return self.operations[name]
 
     # Parts of calls
 

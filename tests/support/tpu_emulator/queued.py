@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.tpu_emulator import shapes
 from tests.support.tpu_emulator.records import Operation, Place, QueuedResource, kind_of
-from tests.support.tpu_emulator.refusals import ApiError, already_exists, not_found
+from tests.support.tpu_emulator.refusals import ApiError, already_exists
 
 if TYPE_CHECKING:
     from tests.support.tpu_emulator.cloud import Cloud
@@ -41,17 +41,9 @@ def create_request(cloud: Cloud, place: Place, name: str, spec: Mapping[str, Any
     return cloud.operate("create", request)
 
 
-def find_request(cloud: Cloud, name: str) -> QueuedResource:
-    """Raises ApiError if there is none."""
-    cloud.catch_up()
-    if name not in cloud.requests:
-        raise not_found(name)
-    return cloud.requests[name]
-
-
 def delete_request(cloud: Cloud, name: str, *, force: bool) -> Operation:
     """Begin to delete a request, after its nodes; if it has nodes, only with `force`. Raises ApiError."""
-    request = find_request(cloud, name)
+    request = cloud.find(cloud.requests, name)
     if request.state == "DELETING":
         raise ApiError("ABORTED", f"unable to queue the operation: '{name}' is being deleted")
     if not force and (request.state not in _IDLE or cloud.nodes_of(request)):

@@ -92,7 +92,7 @@ def _create_request(cloud: Cloud, call: Call) -> Answer:
 
 
 def _get_request(cloud: Cloud, call: Call) -> Answer:
-    return shapes.request(queued.find_request(cloud, call.named("queuedResources")))
+    return shapes.request(cloud.find(cloud.requests, call.named("queuedResources")))
 
 
 def _list_requests(cloud: Cloud, call: Call) -> Answer:
@@ -109,7 +109,7 @@ def _delete_request(cloud: Cloud, call: Call) -> Answer:
 
 
 def _get_operation(cloud: Cloud, call: Call) -> Answer:
-    return shapes.operation(cloud.operation(call.named("operations")))
+    return shapes.operation(cloud.find(cloud.operations, call.named("operations")))
 
 
 def _list_operations(cloud: Cloud, call: Call) -> Answer:
