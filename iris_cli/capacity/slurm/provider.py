@@ -10,6 +10,7 @@ from iris_cli.capacity.slurm import reading
 from iris_cli.capacity.slurm.commands import Run, convert_error, printable, run_here
 from iris_cli.capacity.slurm.reading import SlurmJob
 from iris_cli.core import ScaleGroup, SliceHost
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceState
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
@@ -38,9 +39,8 @@ class SlurmProvider:
 
     def list(self) -> tuple[CloudSlice, ...]:
         """Return all slices. If several jobs have the same name, cancel all except the oldest."""
-        jobs_by_name: dict[str, list[SlurmJob]] = {}
-        for each in sorted(filter(self._is_ours, self._jobs()), key=lambda each: each.order):
-            jobs_by_name.setdefault(each.name, []).append(each)
+        jobs = sorted(filter(self._is_ours, self._jobs()), key=lambda each: each.order)
+        jobs_by_name = group_pairs((job.name, job) for job in jobs)
         surplus = [job for group in jobs_by_name.values() for job in _live_jobs(group)[1:]]
         self._cancel(surplus)
         shown = {

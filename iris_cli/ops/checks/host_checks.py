@@ -10,8 +10,9 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, WorkerId, build_worker_attributes
+from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_worker_attributes
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_memory
@@ -207,12 +208,8 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
 
 def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
     """Yield findings about workers that are the same host or share one iris directory."""
-    by_incarnation: dict[str, list[WorkerId]] = {}
-    for report in reports:
-        if report.incarnation:  # '' if the host was never probed
-            by_incarnation.setdefault(report.incarnation, []).append(report.worker)
-    for workers in by_incarnation.values():
-        if len(workers) > 1:
+    for incarnation, workers in group_pairs((each.incarnation, each.worker) for each in reports).items():
+        if incarnation and len(workers) > 1:  # '' if the host was never probed
             yield failure(
                 f"worker {workers[0]}",
                 f"same host as {', '.join(workers[1:])}, or shared iris directory",

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_cli.core import AttemptId, Cluster, JobId, Token, WorkerId
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError
@@ -143,10 +144,7 @@ def _attempts_to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[Att
 
     Their output is longer than the log tail in the event log, and no log tail of their job shows a cause.
     """
-    of_job: dict[JobId, list[Due]] = {}
-    for attempt_id, attempt in ended:
-        if _has_failed(attempt):
-            of_job.setdefault(attempt_id.task.job, []).append((attempt_id, attempt))
+    of_job = group_pairs((each[0].task.job, each) for each in ended if _has_failed(each[1]))
     chosen: list[AttemptId] = []
     for job, failed in of_job.items():
         ends = [(each, attempt.end) for each, attempt in failed if attempt.end is not None]

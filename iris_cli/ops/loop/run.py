@@ -20,6 +20,7 @@ import iris_cli
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, JobId, Provider, WorkerCondition, WorkerId, count
+from iris_cli.core.grouping import group_pairs
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, read_loop_order
 from iris_cli.ops import autoscale
@@ -67,10 +68,7 @@ def environment_troubles(
             by_problem.setdefault(problem, []).append(each.id)
     for problem, workers in by_problem.items():
         yield f"{_names(workers)} can't be reached: {problem}; run `iris doctor`"
-    by_secret: dict[tuple[str, str], list[JobId]] = {}
-    for job, problems in missing.items():
-        for name, problem in problems.items():
-            by_secret.setdefault((name, problem), []).append(job)
+    by_secret = group_pairs((each, job) for job, problems in missing.items() for each in problems.items())
     for (name, problem), jobs in by_secret.items():
         more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
         secret = f"secret {name} of {', '.join(jobs[:_MAX_NAMES])}{more}"

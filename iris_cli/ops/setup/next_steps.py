@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from iris_cli.core import JobState, count, format_duration
+from iris_cli.core.grouping import group_pairs
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
 from iris_cli.ops.outcomes.durations import RECENT_FAILURE
 
@@ -194,10 +195,9 @@ def _failure_steps(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
 
 def _unusable_worker_steps(status: ClusterStatus) -> Iterator[Step]:
     """Yield a step for each reason why workers accept no new work."""
-    by_reason: dict[str, list[str]] = {}
-    for worker in status.workers:
-        if worker.refuses and worker.status != "draining":  # the operator wants the drain
-            by_reason.setdefault(worker.refuses[0], []).append(worker.id)
+    # A draining worker is omitted, because the operator wants the drain.
+    unusable = (each for each in status.workers if each.refuses and each.status != "draining")
+    by_reason = group_pairs((each.refuses[0], each.id) for each in unusable)
     largest = sorted(by_reason.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MAX_PER_KIND]:
         command = f"iris worker show {names[0]}"

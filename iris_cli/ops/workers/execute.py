@@ -12,6 +12,7 @@ from contextlib import closing
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptState, Cluster, Connection, Task, Worker, clip, count
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
@@ -163,9 +164,7 @@ def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandRes
 def _stop_commands(session: Session, orders: Sequence[_Order]) -> None:
     """Stop the commands that are still running. On silent workers, commands end at their timeout."""
     session.tell(f"stopping {count(len(orders), 'command')}")
-    by_worker: dict[WorkerId, list[_Order]] = {}
-    for order in orders:
-        by_worker.setdefault(order.worker.id, []).append(order)
+    by_worker = group_pairs((order.worker.id, order) for order in orders)
 
     def stop(orders_of_worker: list[_Order]) -> Silence | None:
         return session.runner.commands.end(
