@@ -38,6 +38,8 @@ ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 _DEFAULT_ENDPOINT = "https://tpu.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MAX_PAGES = 1000
+_FAMILIES = {"v5litepod": "V5LITE_POD"}
+_SSH_KEYGEN_TIMEOUT = 10.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -257,10 +259,6 @@ def nodes_as_json(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[
 def _name_in_project(name: str) -> str:
     """Return a resource name without the project. Names contain the id or the number of the project."""
     return name.partition("/locations/")[2]
-
-
-_FAMILIES = {"v5litepod": "V5LITE_POD"}
-_SSH_KEYGEN_TIMEOUT = 10.0
 
 
 def build_node(group: ScaleGroup, owner: str) -> tpu_v2.Node:

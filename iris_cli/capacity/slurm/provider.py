@@ -15,6 +15,9 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, R
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceState
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 
+_NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
+_HOLD = "while :; do sleep 3600; done"
+
 
 class SlurmProvider:
     """A provider whose slices are jobs of this user. The comment of a job names the owner.
@@ -188,14 +191,8 @@ class SlurmProvider:
         return tuple(hosts)
 
 
-_NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
-
-
 def _live_jobs(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
     return [job for job in sorted(jobs, key=lambda each: each.order) if not job.has_ended]
-
-
-_HOLD = "while :; do sleep 3600; done"
 
 
 def default_directory(uid: str, name: str) -> str:

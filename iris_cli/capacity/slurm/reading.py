@@ -32,6 +32,9 @@ TIMEOUT
 _STATES = {name: state for state, names in _STATE_NAMES.items() for name in names.split()}
 _NODES_MAY_BE_DOWN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED", "LAUNCH_FAILED"})
 _ABSENT = frozenset({"", "None", "(null)", "None assigned"})  # texts for an absent reason or node list
+_GRANT = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
+_GPU_INDEXES = re.compile(r"gpu[^(,]*\(IDX:([0-9,-]*)\)")
+_WORKING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
@@ -127,10 +130,6 @@ class Grant(Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...]
 
 
-_GRANT = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
-_GPU_INDEXES = re.compile(r"gpu[^(,]*\(IDX:([0-9,-]*)\)")
-
-
 def parse_grants(text: str) -> list[Grant]:
     """Return the grants in the output of `scontrol --details show job`."""
     return [
@@ -154,9 +153,6 @@ def node_troubles(text: str) -> dict[str, str]:
         words = "" if reason.lower() in ("none", "") else f" ({reason})"
         found[node] = found.get(node) or ("" if _WORKING.fullmatch(state) else f"{state}{words}")
     return found
-
-
-_WORKING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned|blocked)[~#%$@^!+-]*")
 
 
 def tracks_by_cgroup(text: str) -> bool:

@@ -50,6 +50,11 @@ topology request digest hash host user proxy_jump address token allocation node 
 """
 _SHOWN_FIELDS = frozenset(_FIELDS.split())
 """Fields of events whose text is shown after redaction. The text of other fields is hidden."""
+_PLAIN_WORDS = frozenset(("true", "false", "none", "null", "auto", "info", "debug", "warning"))
+_WHOLE_MAPPINGS = frozenset(("env", "labels", "attributes", "notify", "limits"))
+"""Mappings of a configuration. The key of such a mapping decides whether its entries are shown."""
+_USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
+"""Mappings in events in which the user chooses the keys. Their values are hidden."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -184,9 +189,6 @@ def _is_plain(text: str) -> bool:
     return text.lower() in _PLAIN_WORDS or not text.strip("0123456789.,:-")
 
 
-_PLAIN_WORDS = frozenset(("true", "false", "none", "null", "auto", "info", "debug", "warning"))
-
-
 def _versions() -> Part:
     lines = [
         f"iris {__version__}",
@@ -213,10 +215,6 @@ def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
         yield from _scalars(entry, key)
     if isinstance(node.value, str) and not _is_plain(node.value):
         yield key, node.value
-
-
-_WHOLE_MAPPINGS = frozenset(("env", "labels", "attributes", "notify", "limits"))
-"""Mappings of a configuration. The key of such a mapping decides whether its entries are shown."""
 
 
 def _key_of_entry(key: str, name: str) -> str:
@@ -294,10 +292,6 @@ def _redacted(value: Any, redactor: Redactor, key: str) -> Any:
     if not isinstance(value, str):
         return value
     return redactor.text(value) if key in _SHOWN_FIELDS else _hidden(value)
-
-
-_USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
-"""Mappings in events in which the user chooses the keys. Their values are hidden."""
 
 
 def _loop(state: Path | None, redactor: Redactor) -> Part:

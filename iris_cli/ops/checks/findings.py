@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from iris_cli.errors import ExitCode, IrisError
 
+_ROOT_CAUSES = (ExitCode.CONFIG, ExitCode.LOG_DAMAGED, ExitCode.NOT_WRITABLE, ExitCode.UNREACHABLE)
+"""Exit codes of failures that may cause other failures, in the order in which to fix them."""
+
 
 class Level(StrEnum):
     OK = "ok"
@@ -27,10 +30,6 @@ class Finding(Struct, frozen=True, kw_only=True):
     fix: str = ""
     code: ExitCode = ExitCode.FAILED  # exit code of a failure
     hidden_if_ok: bool = False  # tables omit the finding if it is OK
-
-
-_ROOT_CAUSES = (ExitCode.CONFIG, ExitCode.LOG_DAMAGED, ExitCode.NOT_WRITABLE, ExitCode.UNREACHABLE)
-"""Exit codes of failures that may cause other failures, in the order in which to fix them."""
 
 
 def success(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:

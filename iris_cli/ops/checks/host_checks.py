@@ -27,6 +27,18 @@ from iris_cli.remote.ssh.keys import KeyRing
 from iris_cli.remote.transport import NoAnswer
 
 SSH_CONFIG = Path("~/.ssh/config")
+_NO_CLUSTER = "none"
+MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
+_UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
+_FIX_OF_REFUSAL = "iris worker probe  # after fixing the host"
+_FIXES: Mapping[SilenceKind, str] = {
+    SilenceKind.UNREACHABLE: "{reach} true  # is it up?",
+    SilenceKind.TIMEOUT: "{reach} uptime  # is it overloaded?",
+    SilenceKind.AUTH: "ssh -v {login} true  # which key does it accept?",
+    SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
+    SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
+    SilenceKind.PROTOCOL: "{reach} 'exec /bin/sh -s' </dev/null  # does its login shell print anything?",
+}
 
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
@@ -76,10 +88,6 @@ def _check_hop(ring: KeyRing, hop: Hop) -> NoAnswer | None:
             return None
     except NoAnswer as error:
         return error
-
-
-_NO_CLUSTER = "none"
-MIN_DISK = 1 << 30  # bytes; a disk with less free space counts as nearly full
 
 
 class _Result(Struct, frozen=True):
@@ -269,18 +277,6 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     for text in report.warnings:
         if not text.startswith("refused: "):
             yield warning(subject, text)
-
-
-_UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
-_FIX_OF_REFUSAL = "iris worker probe  # after fixing the host"
-_FIXES: Mapping[SilenceKind, str] = {
-    SilenceKind.UNREACHABLE: "{reach} true  # is it up?",
-    SilenceKind.TIMEOUT: "{reach} uptime  # is it overloaded?",
-    SilenceKind.AUTH: "ssh -v {login} true  # which key does it accept?",
-    SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
-    SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
-    SilenceKind.PROTOCOL: "{reach} 'exec /bin/sh -s' </dev/null  # does its login shell print anything?",
-}
 
 
 def _run_words(connection: Connection) -> str:

@@ -21,6 +21,20 @@ from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
 from iris_cli.ops.session import Progress, ProgressState
 
 _MAX_PER_FIX = 10  # maximum findings with the same fix, because one flipped bit can damage thousands of lines
+ONLY_HISTORY = "only history is lost (the snapshot has the state), but an upgrade of iris may need it"
+_RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
+_FIX_OF_DAMAGE = "cp -a {directory} {copy}; iris log verify; iris log salvage  # then with --yes"
+_FIXES = {
+    FaultKind.TORN: _FIX_OF_DAMAGE,
+    FaultKind.DAMAGED: _FIX_OF_DAMAGE,
+    FaultKind.EDITED: "iris log salvage --yes  # restores the lines as they were committed",
+    FaultKind.LOST: "restore a newer copy of {directory}, or accept the loss: iris log salvage --accept-loss",
+    FaultKind.MISSING: "restore the missing segment into {archive}, or truncate the log before it: iris log salvage"
+    "  # then with --yes",
+    FaultKind.HEAD: "mv {head} {damaged_head}  # the next command writes a new one",
+    FaultKind.NEWER: "pip install --upgrade iris-cli",
+    FaultKind.FOREIGN: "restore the log of {directory}, or name its directory: iris --state-dir DIR",
+}
 
 
 def verify_with_progress(directory: Path, progress: Progress) -> VerifyReport:
@@ -81,10 +95,6 @@ def is_only_history_lost(state: StateDir, report: VerifyReport) -> bool:
         return False
 
 
-ONLY_HISTORY = "only history is lost (the snapshot has the state), but an upgrade of iris may need it"
-_RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
-
-
 def fix_of(fault: Fault, directory: Path) -> str:
     """Return the fix for a fault of the log in `directory`, in words."""
     return _FIXES[fault.kind].format(
@@ -94,17 +104,3 @@ def fix_of(fault: Fault, directory: Path) -> str:
         head=shlex.quote(str(directory / HEAD)),
         damaged_head=shlex.quote(str(directory / f"{HEAD}.damaged")),
     )
-
-
-_FIX_OF_DAMAGE = "cp -a {directory} {copy}; iris log verify; iris log salvage  # then with --yes"
-_FIXES = {
-    FaultKind.TORN: _FIX_OF_DAMAGE,
-    FaultKind.DAMAGED: _FIX_OF_DAMAGE,
-    FaultKind.EDITED: "iris log salvage --yes  # restores the lines as they were committed",
-    FaultKind.LOST: "restore a newer copy of {directory}, or accept the loss: iris log salvage --accept-loss",
-    FaultKind.MISSING: "restore the missing segment into {archive}, or truncate the log before it: iris log salvage"
-    "  # then with --yes",
-    FaultKind.HEAD: "mv {head} {damaged_head}  # the next command writes a new one",
-    FaultKind.NEWER: "pip install --upgrade iris-cli",
-    FaultKind.FOREIGN: "restore the log of {directory}, or name its directory: iris --state-dir DIR",
-}

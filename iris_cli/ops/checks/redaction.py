@@ -42,6 +42,8 @@ _NAMED_SECRET = re.compile(
     re.IGNORECASE,
 )
 """Pattern for a value whose name marks it as secret: NAME=VALUE, JSON, an option, or a header."""
+_LONG_LINE = re.compile(rf"^(.{{{_MAX_LINE}}}).+", re.MULTILINE)
+_PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 
 class Redactor:
@@ -124,10 +126,6 @@ class Redactor:
     @cached_property
     def _name_pattern(self) -> re.Pattern[str]:
         return _any_of(sorted(self._names, key=len, reverse=True), _pattern_of_name, re.IGNORECASE)
-
-
-_LONG_LINE = re.compile(rf"^(.{{{_MAX_LINE}}}).+", re.MULTILINE)
-_PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 
 def _pattern_of_name(name: str) -> str:

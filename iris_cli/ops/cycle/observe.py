@@ -31,6 +31,7 @@ _STARTING = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.
 
 States = dict[Token, RemoteState]
 """The state that a worker last reported for each attempt."""
+_NO_RESULT: tuple[States, Outcomes] = ({}, {})
 
 
 class Poll(Struct, frozen=True):
@@ -280,9 +281,6 @@ def decide_losses(session: Session, draft: Draft, observations: Iterable[answers
     touched = failure_detection.count_silences(draft, about_attempts, policies, session.limits)
     touched += failure_detection.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
-
-
-_NO_RESULT: tuple[States, Outcomes] = ({}, {})
 
 
 def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tuple[States, Outcomes]:

@@ -15,6 +15,7 @@ _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 _MAX_GOES = 3  # maximum `go` calls per cycle to an attempt that stays PREPARED on a busy host
 _MIN_ANSWERED_GOES = 3  # answered `go` calls, of all cycles, before a PREPARED attempt is fenced
+_ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 
 class Readiness:
@@ -110,9 +111,6 @@ def all_ranks_ready(cluster: Cluster, job: JobId, states: Mapping[Token, RemoteS
         if not (has_succeeded or is_set_up or attempt.state is AttemptState.RUNNING):
             return False
     return True
-
-
-_ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 
 def stale_attempts(

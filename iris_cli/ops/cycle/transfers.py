@@ -26,6 +26,12 @@ _PIECE = 256 << 10  # bytes
 
 Delivery = tuple[WorkerId, str]
 """A worker, and the hash of the workspace that it lacks."""
+MAX_FETCHES = 4  # maximum number of fetches at a time, because other calls need threads
+_GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
+_CHUNK = 1 << 20  # bytes
+_MIN_PIECE = 64 << 10  # bytes
+_MIN_SPEED = 256 << 10  # bytes per second on average
+_EXTRA_TIME = 120.0  # additional seconds for a busy worker and for calls that had to wait
 
 
 class Shipping:
@@ -144,15 +150,6 @@ class Shipping:
 
     def _progress(self) -> ProgressState:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
-
-
-MAX_FETCHES = 4  # maximum number of fetches at a time, because other calls need threads
-
-_GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
-_CHUNK = 1 << 20  # bytes
-_MIN_PIECE = 64 << 10  # bytes
-_MIN_SPEED = 256 << 10  # bytes per second on average
-_EXTRA_TIME = 120.0  # additional seconds for a busy worker and for calls that had to wait
 
 
 class _InvalidError(Exception):

@@ -32,6 +32,7 @@ MAX_BYTES = 4 << 20  # maximum size of a script in bytes, which is Slurm's defau
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
 _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by default (MaxArraySize)
+_FIRST_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[ExportNote]]:
@@ -119,9 +120,6 @@ def _first_lines(source: Source) -> Iterator[str]:
     yield f"IRIS_SLURM_ID={'$SLURM_JOB_ID' if source.starts_together else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
     yield f"IRIS_FIRST_PORT={_FIRST_PORT}"
     yield 'IRIS_HOSTS=$("$IRIS_SCONTROL" show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
-
-
-_FIRST_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
 
 
 def _variable_lines(source: Source) -> Iterator[str]:

@@ -25,6 +25,7 @@ from iris_cli.ops.cycle.observe import WorkerAnswer
 from iris_cli.ops.session import Session
 
 _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
+_HOST_CHANGED = "the host was rebooted or re-created: iris schedule --once"
 
 
 class WorkerFiles(Struct, frozen=True, kw_only=True):
@@ -133,9 +134,6 @@ def _measure(
     if isinstance(unused, Silence):
         return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
-
-
-_HOST_CHANGED = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:

@@ -14,6 +14,10 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import clip, count
 from iris_cli.errors import ConfigError
 
+_VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
+_SOURCE = Path(iris_cli.__file__)
+_TIMEOUT = 120.0  # seconds for the new version to import everything, even on a busy machine
+
 
 class Configuration:
     """The configuration file at `path`. `load` reads it. The loop started with the configuration `initial`.
@@ -69,11 +73,6 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
     except OSError:
         return None
-
-
-_VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
-_SOURCE = Path(iris_cli.__file__)
-_TIMEOUT = 120.0  # seconds for the new version to import everything, even on a busy machine
 
 
 def output_of(command: Sequence[str], environ: Mapping[str, str], timeout: float) -> str | None:

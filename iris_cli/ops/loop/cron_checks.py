@@ -20,6 +20,9 @@ from iris_cli.ops.loop.cron import CronEntry
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 
+_AGENT = "SSH_AUTH_SOCK"
+_GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
+
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """Installed schedule of a cluster. All fields are empty if no schedule is installed."""
@@ -96,10 +99,6 @@ def _check_program(schedule: Schedule, this_program: str) -> Iterator[Finding]:
         yield failure("cron", f"{schedule.place} calls {clip(program)}, which no longer exists", fix)
     elif os.path.realpath(program) != os.path.realpath(this_program):
         yield warning("cron", f"{schedule.place} calls {clip(program)}, not {this_program}", fix)
-
-
-_AGENT = "SSH_AUTH_SOCK"
-_GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
 
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:

@@ -21,6 +21,20 @@ from iris_cli.ops.loop.changes import change_warning
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.history import Entry, entries_about, entries_of
 
+TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
+"""Errors that prevent a cycle, but not necessarily the next cycle."""
+_AFTER_REQUEST = 0.5  # seconds to the next cycle after a task request, because more requests may follow
+_MIN_PAUSE = 0.25  # pause between two slow cycles, as a fraction of the interval
+_FIRST_INTERVAL, _MIN_INTERVAL, _MAX_INTERVAL = 0.2, 0.5, 3.0  # seconds from one cycle to the next
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two reads of the log
+_MAX_NAMES = 3  # jobs named in the progress line
+_WORST_FIRST = (
+    (JobState.FAILED, ExitCode.FAILED),
+    (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
+    (JobState.KILLED, ExitCode.KILLED),
+)
+"""Exit codes by job state, worst state first. If jobs ended in several of these states, the worst state counts."""
+
 
 @contextmanager
 def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[None]:
@@ -37,13 +51,6 @@ def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[Non
         session.runs_as, session.cycle_details = before
         if lock is not None:
             lock.release()
-
-
-TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
-"""Errors that prevent a cycle, but not necessarily the next cycle."""
-
-_AFTER_REQUEST = 0.5  # seconds to the next cycle after a task request, because more requests may follow
-_MIN_PAUSE = 0.25  # pause between two slow cycles, as a fraction of the interval
 
 
 class Step(Struct, frozen=True):
@@ -132,18 +139,6 @@ def error_words(error: IrisError) -> str:
 def _is_idle(cluster: Cluster) -> bool:
     all_ended = all(job.end is not None for job in cluster.open_jobs())
     return all_ended and not any(worker.claims for worker in cluster.workers.values())
-
-
-_FIRST_INTERVAL, _MIN_INTERVAL, _MAX_INTERVAL = 0.2, 0.5, 3.0  # seconds from one cycle to the next
-_MAX_NAMES = 3  # jobs named in the progress line
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two reads of the log
-
-_WORST_FIRST = (
-    (JobState.FAILED, ExitCode.FAILED),
-    (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
-    (JobState.KILLED, ExitCode.KILLED),
-)
-"""Exit codes by job state, worst state first. If jobs ended in several of these states, the worst state counts."""
 
 
 class CycleRunner:

@@ -39,6 +39,15 @@ SHORT_PAUSE = 1.0  # seconds to the next cycle after a new event in the log or a
 
 _RESTART = "run `iris loop start` in a shell that has"
 _MAX_NAMES = 3  # maximum number of jobs named in one message
+CHECK_INTERVAL = 1.0  # interval in seconds at which the loop checks if it must end and if the log has grown
+SCALE_EVERY = 30.0
+"""Seconds between two passes of the autoscaler. Each pass lists the provider's slices."""
+_NICE = 10
+_NOT_NEEDED = (
+    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo", "iris_cli.demo.run"),
+    *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
+)
+_LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
 
 
 def missing_secrets_by_job(cluster: Cluster) -> dict[JobId, dict[str, str]]:
@@ -78,12 +87,6 @@ def environment_troubles(
 
 def _names(workers: Sequence[WorkerId]) -> str:
     return workers[0] if len(workers) == 1 else count(len(workers), "worker")
-
-
-CHECK_INTERVAL = 1.0  # interval in seconds at which the loop checks if it must end and if the log has grown
-
-SCALE_EVERY = 30.0
-"""Seconds between two passes of the autoscaler. Each pass lists the provider's slices."""
 
 
 class LoopEnd(StrEnum):
@@ -263,14 +266,6 @@ class Loop(Struct):
             **({"troubles": troubles} if troubles else {}),
             **({"missing": {job: list(names) for job, names in missing.items()}} if missing else {}),
         }
-
-
-_NICE = 10
-_NOT_NEEDED = (
-    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo", "iris_cli.demo.run"),
-    *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
-)
-_LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
 
 
 def load_everything() -> None:

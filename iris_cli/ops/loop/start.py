@@ -28,6 +28,20 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 _TOOL_TIMEOUT = 5.0  # seconds
 _LINGER_DIRECTORY = Path("/var/lib/systemd/linger")  # one file per user with lingering enabled
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
+MAX_LOOP_LOG = 256 << 10
+"""Size in bytes at which the loop's log is rotated. One older log is kept."""
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+OWNER = "IRIS_LOOP_OWNER"
+"""Environment variable with the path of a lock file. A loop with this variable ends if no process holds the lock."""
+COMMAND = "iris loop"
+_SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
+"""Shell command that starts a program in the background and prints its pid. So the program is not our child process."""
+_STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order; the loop checks for orders once per second
+_KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
+_START_TIMEOUT = 60.0  # seconds for a new loop to report its start, even on a busy machine
+_POLL_INTERVAL = 0.02  # seconds
+SWITCH = "IRIS_LOOP"
+"""Environment variable. If its value is `off`, no command starts a loop."""
 
 
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -48,12 +62,6 @@ def logout_kills_processes(environ: Mapping[str, str]) -> bool:
         return False
     output = output_of(("loginctl", "show-user", "--property=KillUserProcesses"), environ, _TOOL_TIMEOUT)
     return output is not None and output.strip() == "KillUserProcesses=yes"
-
-
-MAX_LOOP_LOG = 256 << 10
-"""Size in bytes at which the loop's log is rotated. One older log is kept."""
-
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
 
 
 def open_loop_log(directory: Path) -> int:
@@ -95,10 +103,6 @@ def write_loop_log(lines: Iterable[str], now: float) -> None:
         os.write(1, text.encode("utf-8", "backslashreplace"))
 
 
-OWNER = "IRIS_LOOP_OWNER"
-"""Environment variable with the path of a lock file. A loop with this variable ends if no process holds the lock."""
-
-
 @contextmanager
 def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """Make this process own the loops that the block starts. The loops end with this process. Raises OSError."""
@@ -120,17 +124,6 @@ def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
             return try_lock(lock.fileno(), shared=True)
     except OSError:
         return True
-
-
-COMMAND = "iris loop"
-
-_SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
-"""Shell command that starts a program in the background and prints its pid. So the program is not our child process."""
-
-_STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order; the loop checks for orders once per second
-_KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
-_START_TIMEOUT = 60.0  # seconds for a new loop to report its start, even on a busy machine
-_POLL_INTERVAL = 0.02  # seconds
 
 
 def loop_program(handle: ClusterHandle) -> tuple[str, ...]:
@@ -183,10 +176,6 @@ def _start_process(handle: ClusterHandle, lock: runners.RunnerLock, environ: Map
     finally:
         os.close(log)
     return int(started.stdout)
-
-
-SWITCH = "IRIS_LOOP"
-"""Environment variable. If its value is `off`, no command starts a loop."""
 
 
 def may_start(handle: ClusterHandle, environ: Mapping[str, str] = os.environ) -> bool:

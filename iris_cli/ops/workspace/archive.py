@@ -25,6 +25,9 @@ FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
 _MAX_SIZE = (1 << 33) - 1  # bytes of one file; every tar reads sizes of eleven octal digits
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _CHUNK = 1 << 20
+_MAX_NAME = 4096  # bytes of a name, or of the target of a link
+_MAX_PART = 255  # bytes between two slashes
+_MAX_NAMES = 64 << 20  # bytes of all names, which are kept in memory
 
 
 class ChangedError(Exception):
@@ -124,11 +127,6 @@ UNPACKABLE = (
 def padded_size(size: int) -> int:
     """Return the number of bytes that a file of `size` bytes takes in a tar file, without its header."""
     return -(-size // BLOCK) * BLOCK
-
-
-_MAX_NAME = 4096  # bytes of a name, or of the target of a link
-_MAX_PART = 255  # bytes between two slashes
-_MAX_NAMES = 64 << 20  # bytes of all names, which are kept in memory
 
 
 class InvalidTarError(Exception):

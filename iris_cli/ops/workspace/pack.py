@@ -17,6 +17,8 @@ from iris_cli.ops.workspace import archive
 from iris_cli.ops.workspace.selection import IGNORE_FILE, is_directory, select, unreadable
 
 _MAX_NAMES = 5
+_TRIES = 3  # maximum number of tries if files change while they are packed
+_MAX_WARNINGS = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -106,10 +108,6 @@ def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
         return archive.Entry(name, status.st_size, executable, None, archive.version_of(status))
     warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
     return None
-
-
-_TRIES = 3  # maximum number of tries if files change while they are packed
-_MAX_WARNINGS = 5
 
 
 def files_to_ship(session: Session, request: JobRequest) -> Listing | None:

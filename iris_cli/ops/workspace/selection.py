@@ -33,6 +33,9 @@ _GIT_VARIABLES = frozenset(
     }
 )
 """Variables that git sets for hooks, and that name the hook's repository. iris removes them for its calls of git."""
+_MAX_BYTES = 1 << 20
+_TRAILING_BLANKS = re.compile(r"(?<!\\)((?:\\\\)*)[ \t\r]+$")
+_STARS = re.compile(r"(?:(?<=/)|^)\*\*(?=/|$)")
 
 
 class _GitError(Exception):
@@ -216,9 +219,6 @@ def unreadable(name: str, error: OSError) -> UsageError:
 
 IGNORE_FILE = ".irisignore"
 
-_MAX_BYTES = 1 << 20
-_TRAILING_BLANKS = re.compile(r"(?<!\\)((?:\\\\)*)[ \t\r]+$")
-
 
 class _Pattern(Struct, frozen=True):
     regex: re.Pattern[str]
@@ -289,9 +289,6 @@ def _pattern(line: str, number: int) -> _Pattern | None:
     return _Pattern(
         re.compile(regex if anchored else f"(?:.*/)?{regex}", re.DOTALL), negated, directories_only
     )
-
-
-_STARS = re.compile(r"(?:(?<=/)|^)\*\*(?=/|$)")
 
 
 def _translate(pattern: str) -> str:

@@ -22,6 +22,50 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.topology import canonical_type, lookup, type_from_api
 from iris_cli.errors import UsageError
 
+_READY = "READY"
+_WHEN_READY = "import again when it is READY"
+_NODE_STATES = {
+    "CREATING": ("it is being created", _WHEN_READY),
+    "STARTING": ("it is being started", _WHEN_READY),
+    "RESTARTING": ("it is being restarted", _WHEN_READY),
+    "REIMAGING": ("it is being re-imaged", _WHEN_READY),
+    "REPAIRING": ("it is being repaired", _WHEN_READY),
+    "UNHIDING": ("it is restarting", _WHEN_READY),
+    "STOPPED": ("it is stopped", "run `{start}`"),
+    "STOPPING": ("it is being stopped", "when it has stopped, run `{start}`"),
+    "PREEMPTED": (
+        "it was preempted and does not restart",
+        "run `{delete}`, then create the slice and import it again",
+    ),
+    "TERMINATED": ("its time limit was reached", "run `{delete}`"),
+    "DELETING": ("it is being deleted", ""),
+    "HIDING": ("it is being preempted", ""),
+    "HIDDEN": ("it was preempted", ""),
+}
+_REQUEST_STATES = {
+    "ACTIVE": (
+        "its VMs are not listed with the request",
+        "also import from `gcloud compute tpus tpu-vm list`",
+    ),
+    "FAILED": ("it failed and still uses quota", "run `{delete}`"),
+    "SUSPENDING": ("its VMs are being preempted", "when it is SUSPENDED, run `{delete}`"),
+    "SUSPENDED": ("its VMs were preempted for good", "run `{delete}`, then request it again"),
+    "DELETING": ("it is being deleted", ""),
+}
+_WAITING_TEXT = ("it waits for capacity", "import again when it is ACTIVE")
+_WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
+LIST_COMMAND = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
+_PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
+# These patterns are more permissive than Google's rules. Each match can be pasted into a command without quotes.
+_ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
+_PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
+_INCARNATION_PART = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
+_LIST_KEYS = ("nodes", "queuedResources")
+_SPOT_KEYS = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
+_MAX_LABELS = 64  # Google's limit
+_MAX_NAME = 58  # characters, so that the number of a worker can be appended
+Json = Mapping[str, Any]
+
 
 class FoundSlice(Struct, frozen=True, kw_only=True):
     """An existing slice. `internal` and `external` are the addresses of its VMs, in order of the worker numbers.
@@ -64,41 +108,6 @@ class SourceContent(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-_READY = "READY"
-
-_WHEN_READY = "import again when it is READY"
-_NODE_STATES = {
-    "CREATING": ("it is being created", _WHEN_READY),
-    "STARTING": ("it is being started", _WHEN_READY),
-    "RESTARTING": ("it is being restarted", _WHEN_READY),
-    "REIMAGING": ("it is being re-imaged", _WHEN_READY),
-    "REPAIRING": ("it is being repaired", _WHEN_READY),
-    "UNHIDING": ("it is restarting", _WHEN_READY),
-    "STOPPED": ("it is stopped", "run `{start}`"),
-    "STOPPING": ("it is being stopped", "when it has stopped, run `{start}`"),
-    "PREEMPTED": (
-        "it was preempted and does not restart",
-        "run `{delete}`, then create the slice and import it again",
-    ),
-    "TERMINATED": ("its time limit was reached", "run `{delete}`"),
-    "DELETING": ("it is being deleted", ""),
-    "HIDING": ("it is being preempted", ""),
-    "HIDDEN": ("it was preempted", ""),
-}
-_REQUEST_STATES = {
-    "ACTIVE": (
-        "its VMs are not listed with the request",
-        "also import from `gcloud compute tpus tpu-vm list`",
-    ),
-    "FAILED": ("it failed and still uses quota", "run `{delete}`"),
-    "SUSPENDING": ("its VMs are being preempted", "when it is SUSPENDED, run `{delete}`"),
-    "SUSPENDED": ("its VMs were preempted for good", "run `{delete}`, then request it again"),
-    "DELETING": ("it is being deleted", ""),
-}
-_WAITING_TEXT = ("it waits for capacity", "import again when it is ACTIVE")
-_WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
-
-
 def _node_error(state: str, name: str, project: str, zone: str, request: str) -> UsageError:
     """Return the error for a node that isn't READY. `request`: the node's queued resource, or ''."""
     why, fix = _NODE_STATES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
@@ -131,21 +140,6 @@ def _gcloud(words: str, project: str, zone: str) -> str:
     command = f"gcloud compute tpus {words}"
     command += f" --zone {shlex.quote(zone)}" if zone else ""
     return command + (f" --project {shlex.quote(project)}" if project else "")
-
-
-LIST_COMMAND = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
-
-_PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-# These patterns are more permissive than Google's rules. Each match can be pasted into a command without quotes.
-_ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
-_PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
-_INCARNATION_PART = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
-_LIST_KEYS = ("nodes", "queuedResources")
-_SPOT_KEYS = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
-_MAX_LABELS = 64  # Google's limit
-_MAX_NAME = 58  # characters, so that the number of a worker can be appended
-
-Json = Mapping[str, Any]
 
 
 def read_nodes(text: str) -> SourceContent:

@@ -28,6 +28,19 @@ from iris_cli.ops.setup.init import read_host, read_slice
 from iris_cli.remote.ssh.config import Hop, Routes, host_names
 from iris_cli.remote.transport import NoAnswer
 
+_GIT_USER = "git"  # the user of git servers in SSH configurations; git servers provide no shell
+GCP = "gcp"
+SSH_CONFIG = "ssh-config"
+STDIN = "-"
+MAX_SOURCE = 64 << 20
+_MESSAGE = re.compile(
+    r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
+)
+_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # gcloud's default output format
+_SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
+_MAX_FILES = 20
+_MAX_OFFERED = 4 << 20  # maximum bytes of a file that may be a list of TPU VMs
+
 
 def read_host_list(text: str) -> nodes.SourceContent:
     """Read hosts separated by blanks or line feeds. `#` begins a comment. Raises UsageError with the line number."""
@@ -63,9 +76,6 @@ def _read_hosts(word: str) -> list[NewHost]:
     if any(character in clip(address) for character in "{}\"'"):
         raise UsageError(f"{clip(word)!r} is not a host", hint="write a range as host-[0-3]")
     return [read_host(f"{user}{at}{each}") for each in expand_hosts(address)]
-
-
-_GIT_USER = "git"  # the user of git servers in SSH configurations; git servers provide no shell
 
 
 def read_ssh_config(path: Path) -> nodes.SourceContent:
@@ -112,17 +122,6 @@ def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost
         else:
             names_by_route[key] = name
             yield NewHost(name, name)
-
-
-GCP = "gcp"
-SSH_CONFIG = "ssh-config"
-STDIN = "-"
-MAX_SOURCE = 64 << 20
-_MESSAGE = re.compile(
-    r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
-)
-_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # gcloud's default output format
-_SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
@@ -225,10 +224,6 @@ def _filter(found: nodes.SourceContent, patterns: Sequence[str]) -> nodes.Source
         skipped=tuple(others),
         scopes=frozenset(),  # the list is no longer complete
     )
-
-
-_MAX_FILES = 20
-_MAX_OFFERED = 4 << 20  # maximum bytes of a file that may be a list of TPU VMs
 
 
 class Offer(Struct, frozen=True):
