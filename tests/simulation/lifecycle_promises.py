@@ -70,8 +70,8 @@ _THE_LIFE_OF_A_TASK = (
         "the recorded start of a task is when an invocation sees it run",
         change(
             f"{_LIFECYCLE}.attempts",
-            "started_at = round(draft.at - (report.started_ago or 0.0), 3)",
-            "started_at = round(draft.at, 3)",
+            " at = round(draft.at - (report.started_ago or 0.0), 3)",
+            " at = round(draft.at, 3)",
         ),
     ),
     Mutation(

@@ -204,7 +204,8 @@ class Lab:
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            identity.presume_all_gone(draft, WorkerId(name), f"host {name} was declared dead by the operator")
+            attempts = list(draft.cluster.workers[WorkerId(name)].claims)
+            identity.presume_gone(draft, attempts, f"host {name} was declared dead by the operator")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
             self.settle(draft, touched)
         return self

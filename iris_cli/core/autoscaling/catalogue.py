@@ -159,9 +159,7 @@ class Catalogue:
         """Return the groups whose slices have enough VMs with worker numbers that the entry allows."""
         shape = entry.shape
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
-        return mask_of(
-            [index for index in range(len(self.states)) if len(self.suitable_vms(entry, index)) >= least]
-        )
+        return mask_of([at for at in range(len(self.states)) if len(self.suitable_vms(entry, at)) >= least])
 
     def _groups_where(self, is_met: Callable[[GroupState], bool]) -> int:
         return mask_of([index for index, state in enumerate(self.states) if is_met(state)])
@@ -190,7 +188,7 @@ def _why_no_group_is_suitable(catalogue: Catalogue, entry: DemandEntry) -> Unmet
     remaining = catalogue.all_groups
     for criterion in catalogue.criteria(entry):
         if not remaining & criterion.groups:
-            text = _describe_criterion(catalogue, entry, criterion, remaining)
+            text = _criterion_text(catalogue, entry, criterion, remaining)
             return UnmetReason(kind=criterion.kind, text=text)
         remaining &= criterion.groups
     raise AssertionError(f"a group serves {entry.key}")
@@ -242,9 +240,7 @@ def _why_not_now(entry: DemandEntry, state: GroupState, creatable: int) -> str:
     return f"scale group {state.name} allows {creatable} more (max_slices: {limit})"
 
 
-def _describe_criterion(
-    catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, remaining: int
-) -> str:
+def _criterion_text(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, remaining: int) -> str:
     match criterion.kind:
         case UnmetKind.DEVICE:
             return _device_text(catalogue, entry)
@@ -255,9 +251,7 @@ def _describe_criterion(
         case UnmetKind.SIZE:
             return _size_text(catalogue, entry, remaining)
         case UnmetKind.TIME_LEFT:
-            longest = max(
-                catalogue.states[index].group.template.slurm.time for index in positions_of(remaining)
-            )
+            longest = max(catalogue.states[at].group.template.slurm.time for at in positions_of(remaining))
             return f"needs {format_duration(entry.timeout)}, but the longest slice lasts {format_duration(longest)}"
     return _constraint_text(catalogue, criterion, remaining)
 

@@ -168,10 +168,7 @@ def compute_demand_entries(
 
 
 def drop_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
-    """Return a `get_job` whose jobs have no preferences.
-
-    With preferences, a dry run could place a job on a booting slice that was requested for another job.
-    """
+    """Return a `get_job` for jobs without preferences, which could place a job on a slice requested for another job."""
 
     @cache
     def get_job_without_preferences(job_id: JobId) -> Job | None:

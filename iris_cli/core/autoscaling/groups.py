@@ -47,10 +47,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """The number of slices that the group may create now.
-
-        If the number of VMs of a slice is unknown, the group may create only one slice, which shows that number.
-        """
+        """The slices that the group may create now: while its VM count is unknown, one, which shows the count."""
         if self.backing_off:
             return 0
         if self.vm_count is None:

@@ -46,9 +46,8 @@ class OpenSlices:
         if entry.shape is None:
             vm = self._find_free_vm(need, suitable_vms)
             return vm is not None and self._occupy([vm], need)
-        return self.take_slices(
-            entry, suitable_vms, entry.shape.size if _groups_by_other_attribute(entry) else 1
-        )
+        slices = entry.shape.size if _groups_by_other_attribute(entry) else 1
+        return self.take_slices(entry, suitable_vms, slices)
 
     def take_slices(self, entry: DemandEntry, suitable_vms: tuple[int, ...], slices: int) -> bool:
         """Take the room that a gang needs on this many slices; return False if there is too little."""
@@ -208,9 +207,7 @@ class _Router:
         self._open_slices = [OpenSlices(state) for state in catalogue.states]
         self._opened_groups: list[int] = []  # the groups of all openings, in order, with repetitions
         self._open_groups = 0  # the groups with open slices
-        self._groups_with_room = mask_of(
-            [index for index, state in enumerate(catalogue.states) if state.room]
-        )
+        self._groups_with_room = mask_of([index for index, each in enumerate(catalogue.states) if each.room])
         self._searches: dict[tuple[object, ...], _Search] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
         self._unmet: list[UnmetDemand] = []
@@ -302,9 +299,7 @@ class _Router:
             return
         for tier in self._catalogue.tiers:
             indexes = list(positions_of(tier & groups))
-            yield from sorted(
-                indexes, key=lambda index: -sum(met_by >> index & 1 for met_by in search.preferred)
-            )
+            yield from sorted(indexes, key=lambda index: -sum(each >> index & 1 for each in search.preferred))
 
     def _open_needed(self, entry: DemandEntry, index: int) -> bool:
         """Open the slices that an entry needs in a group, and take them. Return False if it can't create enough."""

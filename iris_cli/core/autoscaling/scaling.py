@@ -98,10 +98,7 @@ def _name_unready_vm(cluster: Cluster, known: Slice, reason: str) -> str:
 def idle_slices(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Yield slices that were idle for too long, the longest first, but keep `min_slices` usable slices of each group.
-
-    Slices with workers in `needed` are not idle.
-    """
+    """Yield slices idle for too long, the longest first, but keep `min_slices` of a group and workers in `needed`."""
     groups_by_name = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():

@@ -82,9 +82,7 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             for event in transaction.events:
                 CHANGES[type(event)](edit, event, at)
         except KeyError as error:
-            raise ImpossibleHistoryError(
-                transaction.seq, not_found_error(event, error, edit.cluster)
-            ) from error
+            raise ImpossibleHistoryError(transaction.seq, not_found_error(event, error, cluster)) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at

@@ -17,6 +17,7 @@ from iris_cli.core.model.task import Assigned, Phase, Running, StopOrder
 E = TypeVar("E", bound=ev.Event)
 From = TypeVar("From", Assigned, Running, Stopping, Ended)
 To = TypeVar("To", Assigned, Running, Stopping, Ended)
+Live = Assigned | Running | Stopping
 
 
 class EventContext(Struct, frozen=True):
@@ -108,9 +109,7 @@ def _end_unstarted(
     return _end(phase, end, context, refused=event.refused)
 
 
-def _end_as_reported(
-    phase: Assigned | Running | Stopping, event: ev.AttemptEnded, context: EventContext
-) -> Ended:
+def _end_as_reported(phase: Live, event: ev.AttemptEnded, context: EventContext) -> Ended:
     return _end(phase, event.end, context)
 
 
@@ -128,9 +127,7 @@ def _end_stopped(phase: Stopping, event: ev.AttemptStopped, context: EventContex
     return _end(phase, end, context, refused=bool(held_up))
 
 
-def _end(
-    phase: Assigned | Running | Stopping, end: End, context: EventContext, *, refused: bool = False
-) -> Ended:
+def _end(phase: Live, end: End, context: EventContext, *, refused: bool = False) -> Ended:
     ghosts = context.cluster.ghosts.get(context.attempt.worker, ())
     presumed = any(ghost.token == context.attempt.token for ghost in ghosts)
     return Ended(end=end, at=context.at, before=phase, refused=refused, presumed=presumed)

@@ -87,10 +87,7 @@ def release_dispatch(draft: Draft, attempt_ids: Iterable[AttemptId]) -> None:
 
 
 def fence_unstartable(draft: Draft, unable_jobs: Container[JobId]) -> list[JobId]:
-    """Fence the assigned attempts of jobs that this machine can't start. Return the jobs of the fenced attempts.
-
-    Attempts that another invocation may still dispatch are not fenced.
-    """
+    """Fence the attempts of jobs that this machine can't start and no other may dispatch. Return their jobs."""
     unstartable = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -218,10 +215,8 @@ def _apply_running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -
     if not attempt.acknowledged:
         draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
     if attempt.started_at is None:
-        started_at = round(draft.at - (report.started_ago or 0.0), 3)
-        draft.record(
-            events.TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at)
-        )
+        at = round(draft.at - (report.started_ago or 0.0), 3)
+        draft.record(events.TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=at))
     if report.state is RemoteState.ORPHANED and not attempt.orphaned:
         draft.record(events.AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
 

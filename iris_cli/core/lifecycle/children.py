@@ -115,10 +115,8 @@ def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
     """Return whether an earlier attempt of the same task requested this child, but this attempt has not."""
     if child.origin is None or child.origin.digest != origin.digest:
         return False
-    last_origin = child.adopted or child.origin
-    return (
-        last_origin.attempt.task == origin.attempt.task and last_origin.attempt.number < origin.attempt.number
-    )
+    last = child.adopted or child.origin
+    return last.attempt.task == origin.attempt.task and last.attempt.number < origin.attempt.number
 
 
 def _check_child_limits(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
@@ -162,9 +160,8 @@ def _make_child_job(cluster: Cluster, parent: Job, wanted: JobRequest, context: 
         secrets=wanted.secrets and secret_texts(parent, wanted.secrets),
     )
     request = merge_requests(child_fields, merge_requests(wanted, JobRequest(**inherited)))
-    return accept(
-        cluster, merge_requests(request, context.defaults), context.possible_workers, context.limits
-    )
+    request = merge_requests(request, context.defaults)
+    return accept(cluster, request, context.possible_workers, context.limits)
 
 
 def inherited_constraints(

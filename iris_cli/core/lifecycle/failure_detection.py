@@ -43,9 +43,8 @@ def count_silences(
         silence, needed = draft.cluster.workers[worker_id].silence, limits.worker_lost_after
         # The longest poll interval counts for at most half of the needed time.
         if silence is not None and silence.minimum(max_step=needed / 2) >= needed:
-            affected += _presume_gone(
-                draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits
-            )
+            policy = policies.get(worker_id, ReplaceLost.PREEMPTIBLE)
+            affected += _presume_gone(draft, worker_id, policy, limits)
     return affected
 
 

@@ -158,11 +158,6 @@ def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> 
         attempts.end_with_worker(draft, attempt_id, error)
 
 
-def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
-    """Record all attempts on a worker as presumed gone, including unkillable attempts, as the operator ordered."""
-    presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_attempts_on(worker)], error)
-
-
 def remove_machine(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
     """Record the proof that a machine is gone, with all its attempts and ghosts. Return the ended attempts."""
     is_known = worker_id in draft.cluster.workers

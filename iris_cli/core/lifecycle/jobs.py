@@ -74,9 +74,8 @@ def end_if_decided(draft: Draft, job_id: JobId) -> None:
 
 def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | None = None) -> None:
     """Order the stop of an attempt. The attempt holds its resources until the stop is proven."""
-    draft.record(
-        AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger)
-    )
+    order = AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger)
+    draft.record(order)
 
 
 def stop_live_attempts(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:

@@ -27,12 +27,9 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
     """Record the decisions of a plan. Return the new attempts."""
-    _end_unschedulable(
-        draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan)
-    )
-    _end_unschedulable(
-        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_dependency_reason, draft.cluster)
-    )
+    explain_late, explain_failed = partial(_timeout_reason, plan), partial(_dependency_reason, draft.cluster)
+    _end_unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, explain_late)
+    _end_unschedulable(draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, explain_failed)
     return record_assignments(draft, plan, plan.assignments, new_token)
 
 
@@ -83,9 +80,6 @@ def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
 def _dependency_reason(cluster: Cluster, job: Job, _: TaskId) -> str:
     """Return a text with the failed dependencies of a job."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
-    failed = [
-        f"{each} ({state or 'unknown'})"
-        for each, state in states.items()
-        if state is None or state.is_failure
-    ]
+    failures = {each: state for each, state in states.items() if state is None or state.is_failure}
+    failed = [f"{each} ({state or 'unknown'})" for each, state in failures.items()]
     return f"dependency did not succeed: {', '.join(failed)}"

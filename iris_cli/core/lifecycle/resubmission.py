@@ -30,9 +30,8 @@ def resubmission_request(cluster: Cluster, job: Job, given: JobRequest) -> JobRe
         )
     if job.client:
         raise UsageError(f"{clip(job.id)} was an interactive job", hint=RUN_AGAIN)
-    new_fields = JobRequest(
-        name=given.name or next_name(cluster, job), array=_failed_indexes(cluster, job, given)
-    )
+    name, array = given.name or next_name(cluster, job), _failed_indexes(cluster, job, given)
+    new_fields = JobRequest(name=name, array=array)
     return merge_requests(merge_requests(new_fields, given), JobRequest(**_copied_fields(job, given)))
 
 
@@ -101,8 +100,7 @@ def _copied_fields(job: Job, given: JobRequest) -> dict[str, Any]:
         del fields["workspace"]
     device = resources.device
     if given.tpu is None and given.gpu is None and device is not None and device.kind != "cpu":
-        count = "" if device.kind == "tpu" else f":{device.count}"
-        fields[device.kind] = f"{device.variant}{count}"
+        fields[device.kind] = device.variant if device.kind == "tpu" else f"{device.variant}:{device.count}"
     return fields | _shape(job, given)
 
 

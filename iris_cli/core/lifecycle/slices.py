@@ -15,7 +15,6 @@ from iris_cli.core.attributes import CGROUP_OF_JOB_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.groups import backoff_reason
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
 from iris_cli.core.events import events
-from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
@@ -342,7 +341,7 @@ def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
 def record_first_owner(draft: Draft, this_owner: SliceOwner) -> None:
     """Record this directory as the owner of the slices, if the log has slices and no owner yet."""
     if draft.cluster.slice_owner is None and draft.cluster.slices:
-        draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where))
+        draft.record(events.SlicesAdopted(place=this_owner.place, where=this_owner.where))
 
 
 def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
@@ -353,4 +352,4 @@ def record_new_owner(draft: Draft, this_owner: SliceOwner, cluster_id: str, unkn
         if group_and_number is not None and _is_unknown(draft.cluster, name, cluster_id):
             counted[group_and_number[0]] = max(group_and_number[1], counted.get(group_and_number[0], 0))
     if draft.cluster.slice_owner != this_owner or counted:
-        draft.record(SlicesAdopted(place=this_owner.place, where=this_owner.where, counted=counted))
+        draft.record(events.SlicesAdopted(place=this_owner.place, where=this_owner.where, counted=counted))

@@ -78,7 +78,7 @@ def record_silence(
     launching = launching and silence.kind in _TEMPORARY_FAILURES
     last = worker.unwell.last if worker.unwell is not None else None
     if not launching and sent_at is not None and last is not None and sent_at < last <= draft.at:
-        return  # otherwise no silence was recorded since, or it is in the future because a clock was wrong
+        return  # a silence was recorded since; a record in the future does not count: a clock was wrong
     failed = worker.failed_polls + (not launching)
     condition = _condition_after(worker, silence, failed, draft.at, limits)
     until = 0.0 if launching else draft.at + limits.backoff(failed)

@@ -214,7 +214,5 @@ KINDS: Mapping[str, type[IrisError]] = {
 
 
 def refusal_of(error: IrisError) -> Refusal:
-    kinds = (kind for kind, each in KINDS.items() if each is type(error))
-    return Refusal(
-        kind=next(kinds, "refused"), message=error.message, hint=error.hint, exit_code=error.exit_code
-    )
+    kind = next((kind for kind, each in KINDS.items() if each is type(error)), "refused")
+    return Refusal(kind=kind, message=error.message, hint=error.hint, exit_code=error.exit_code)

@@ -124,9 +124,7 @@ def kernel_threads(output: str) -> tuple[KernelThread, ...]:
         return ()
     (began, first), (ended, second) = readings[0], readings[-1]
     elapsed = (ended - began) / 100
-    found = (
-        _kernel_thread(number, files, first.get(number, {}), elapsed) for number, files in second.items()
-    )
+    found = (_kernel_thread(tid, files, first.get(tid, {}), elapsed) for tid, files in second.items())
     return tuple(filter(None, found))
 
 

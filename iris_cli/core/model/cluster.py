@@ -106,9 +106,8 @@ class Table(dict[K, V]):
         with self._lock:
             if self.kept is not None:
                 loaded = dict(dict.items(self))
-                entries = {
-                    key: value for key, value in self.kept.all_entries() if key not in self.dropped
-                } | loaded
+                stored = self.kept.all_entries()
+                entries = {key: value for key, value in stored if key not in self.dropped} | loaded
                 super().clear()
                 super().update(entries)
                 self.kept, self._missing = None, 0

@@ -49,9 +49,8 @@ class Packing:
     def pack(self, need: Amounts) -> PackedNeed:
         """Return the packed amounts of a task. The task fits if free amounts minus `packed` have all sign bits set."""
         nonzero = tuple(number for number, amount in enumerate(need) if amount)
-        return PackedNeed(
-            need, self._join(need), nonzero, sum(self._zero << self._shifts[each] for each in nonzero)
-        )
+        signs = sum(self._zero << self._shifts[each] for each in nonzero)
+        return PackedNeed(need, self._join(need), nonzero, signs)
 
     def unpack(self, packed_free: int) -> Amounts:
         return Amounts(*(self.unpack_amount(packed_free, number) for number in range(len(self._shifts))))

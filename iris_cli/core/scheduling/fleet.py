@@ -169,10 +169,7 @@ class Fleet:
     @cached_property
     def taints(self) -> dict[str, int]:
         """The workers with each taint."""
-        keys = sorted(frozenset(chain.from_iterable(worker.attributes for worker in self.workers)))
         prefix = attributes.TAINT_KEY_PREFIX
-        return {
-            key.removeprefix(prefix): self.workers_with_attribute(key)
-            for key in keys
-            if key.startswith(prefix)
-        }
+        keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
+        taints = sorted(key for key in keys if key.startswith(prefix))
+        return {key.removeprefix(prefix): self.workers_with_attribute(key) for key in taints}

@@ -75,10 +75,7 @@ class GroupSearch:
         return [position for group in groups for position in self._first_members(group)]
 
     def find_reservable(self, blocking: BlockingAttempts) -> tuple[list[Group], list[int]] | None:
-        """Return the groups with the fewest blocking attempts, and the positions of the workers to reserve.
-
-        Return None if the gang would not fit on enough groups after attempts have ended.
-        """
+        """Return the groups with fewest blocking attempts and the workers to reserve, or None without enough groups."""
         if self._groups_by_blocking is None:
             usable = self._requirement.schedulable & self._context.workers_of_size(self._requirement.need)
             self._usable = flags_of(usable, self._context.fleet.all_workers)

@@ -216,9 +216,8 @@ class _Gate:
         """Return why a gang can't start a new round: its last round has live attempts, or no verdict yet."""
         if job.rounds == 0:
             return []
-        reasons = [
-            reason for task in self._cluster.tasks_of(job.id) for reason in _reasons_of_live_attempts(task)
-        ]
+        tasks = self._cluster.tasks_of(job.id)
+        reasons = [reason for task in tasks for reason in _reasons_of_live_attempts(task)]
         if not reasons and job.rounds > job.settled_rounds:
             reasons.append(Reason(kind=ReasonKind.STOPPING, text="waiting for its last round to end"))
         return reasons

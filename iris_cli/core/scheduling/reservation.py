@@ -145,18 +145,13 @@ def _largest_free_amounts(load: Load) -> list[list[int]]:
 
 
 def _needs_large_part(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Return whether a task needs a large part of a worker.
-
-    That is at least half of the CPUs, memory, GPUs or chips of the largest suitable worker, or all GPUs of one.
-    """
+    """Return whether a task needs half of any resource of the largest suitable worker, or all GPUs of some worker."""
     need, workers = requirement.need, requirement.selected
     largest = [levels.largest(workers) for levels in context.idle_levels]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
         return True
-    one_more_gpu = Amounts(0, 0, need.gpus + 1, 0)
-    return bool(
-        need.gpus and workers & context.workers_of_size(need) & ~context.workers_of_size(one_more_gpu)
-    )
+    one_more = Amounts(0, 0, need.gpus + 1, 0)
+    return bool(need.gpus and workers & context.workers_of_size(need) & ~context.workers_of_size(one_more))
 
 
 class BlockingAttempts:

@@ -227,9 +227,7 @@ class GroupQueue:
     def _update_ranks(self) -> None:
         if self._changes_seen == len(self._changes):
             return
-        changed = dict.fromkeys(
-            self._index.numbers[position] for position, _ in self._changes[self._changes_seen :]
-        )
+        changed = dict.fromkeys(self._index.numbers[at] for at, _ in self._changes[self._changes_seen :])
         self._changes_seen = len(self._changes)
         rank = self._ranker()
         for number in changed:

@@ -185,7 +185,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
         error = f"{reason} ({worker.id})" if reason else f"host {worker.id} was declared dead by the operator"
-        identity.presume_all_gone(draft, worker.id, error)
+        identity.presume_gone(draft, list(draft.cluster.workers[worker.id].claims), error)
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, live_jobs)
     send_stops(session)

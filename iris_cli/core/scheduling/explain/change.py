@@ -28,10 +28,7 @@ _CHANGES_JOB = frozenset(
 def single_change(
     case: Case, job: Job, nearest: list[GroupCheck], workers_after: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """Return the first change that would place tasks of the job, or None.
-
-    `nearest`: the near misses. `workers_after` simulates a change, and returns the workers that the tasks would use.
-    """
+    """Return the first change that would place tasks, or None. `workers_after` simulates it and returns workers."""
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _MAX_NEAR_MISSES))
     for change in list(proposals)[:_MAX_TRIES]:
         workers = workers_after(change)
@@ -117,9 +114,8 @@ def _enough_for_one_more(case: Case, number: int) -> int:
         return _nth(free, shape.size)
 
     sites = Sites(context.fleet, requirement).tiers[-1]
-    return max(
-        (_nth([largest_request_in(groups[each]) for each in site], shape.groups) for site in sites), default=0
-    )
+    largest = [[largest_request_in(groups[each]) for each in site] for site in sites]
+    return max((_nth(each, shape.groups) for each in largest), default=0)
 
 
 def _nth(amounts: list[int], number: int) -> int:
@@ -157,9 +153,8 @@ def _fitting_after_end_of(case: Case, group: Group, job: JobId) -> int:
     for position in group.members:
         worker = case.context.fleet.workers[position]
         claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
-        after = Amounts(
-            *map(sum, zip(WorkerCapacity.of(worker).free, *map(Amounts.claimed, claims), strict=True))
-        )
+        amounts = WorkerCapacity.of(worker).free, *map(Amounts.claimed, claims)
+        after = Amounts(*map(sum, zip(*amounts, strict=True)))
         if claims and after.covers(requirement.need):
             freed.append(position)
     return requirement.eligible & case.had_room | requirement.schedulable & mask_of(freed)
@@ -178,9 +173,7 @@ def _recovery(worker: Worker) -> ChangeKind:
 
 def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str:
     fleet, shape = case.context.fleet, case.requirement.shape
-    groups = list(
-        dict.fromkeys(group_containing(case.context, case.requirement, worker) for worker in workers)
-    )
+    groups = list(dict.fromkeys(group_containing(case.context, case.requirement, each) for each in workers))
     if change.kind not in _CHANGES_JOB:
         changed = [
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)

@@ -202,9 +202,8 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         if requirement.shape is not None:
             return tuple(self._reasons_of_groups(case, requirement.shape))
         rejections = group_checks.first_rejections(selected, group_checks.availability_criteria(case))
-        return tuple(
-            self._unavailable_reason((requirement, each, selected.bit_count())) for each in rejections
-        )
+        count = selected.bit_count()
+        return tuple(self._unavailable_reason((requirement, each, count)) for each in rejections)
 
     def _reasons_of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         checks, counts = self._check_all_groups(case.requirement)
@@ -217,9 +216,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             if shape.groups > 1:
                 checks = {**checks, **{check.group.number: check for check in now}}
         rejections = counts.rejections()
-        unsuitable = [
-            rejection for rejection in rejections if rejection.kind.rank <= ReasonKind.GROUP_SHAPE.rank
-        ]
+        unsuitable = [each for each in rejections if each.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
         suitable = len(checks) - sum(rejection.units for rejection in unsuitable)
         if suitable >= shape.groups:
             reasons = [
@@ -283,7 +280,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         refused = rejections[-1].units if rejections else 0
         other = suitable > 0  # some groups are suitable, but not enough
         if kind is ReasonKind.CONSTRAINT:
-            text = wording.unmet_constraints_text(requirement, fleet, rejections[-1], other=other)
+            text = wording.constraints_text(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
             text = wording.taints_text(requirement, fleet, rejections[-1], other=other)
         elif shape is not None and device is not None and requirement.with_device:

@@ -126,9 +126,7 @@ def too_few_equipped_text(shape: Shape, device: Device, *, other: bool) -> str:
     return f"no {'other ' * other}{unit(shape)} has {_device_name(device)} on {where}"
 
 
-def unmet_constraints_text(
-    requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool
-) -> str:
+def constraints_text(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the text for: no worker satisfies the constraints. It names a type mismatch if there is one."""
     failing = [each for each in requirement.required if rejection.rejected & ~fleet.workers_satisfying(each)]
     unsatisfied = [each for each in failing if not rejection.rejected & fleet.workers_satisfying(each)]
@@ -253,9 +251,7 @@ def _scarce_resources(context: SchedulingContext, requirement: Requirement, reje
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     needs = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
-    scarce = [
-        _RESOURCE_NOUNS[kind] for kind, need, dimension in needs if rejected & ~dimension.workers_now[need]
-    ]
+    scarce = [_RESOURCE_NOUNS[kind] for kind, need, each in needs if rejected & ~each.workers_now[need]]
     return f"free {' and '.join(scarce)}" if scarce else "a free worker"
 
 
@@ -316,19 +312,17 @@ def list_few(names: Iterable[str]) -> str:
 def shortage_text(context: SchedulingContext, requirement: Requirement, check: GroupCheck) -> str:
     """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `used by train-7`."""
     fleet, kind = context.fleet, check.kind
-    position = first_of(check.rejected)
-    worker = fleet.workers[position]
+    at = first_of(check.rejected)
+    worker = fleet.workers[at]
     if kind is ReasonKind.CONSTRAINT:
-        unmet = [
-            each.key for each in requirement.required if not fleet.workers_satisfying(each) >> position & 1
-        ]
+        unmet = [each.key for each in requirement.required if not fleet.workers_satisfying(each) >> at & 1]
         attributes = worker.all_attributes
         found = {key: attributes.get(key) for key in unmet}
         return list_few(
             f"{key} is not set" if value is None else f"{key} is {value}" for key, value in found.items()
         )
     if kind is ReasonKind.TAINT:
-        return _list_taints(requirement, fleet, 1 << position)
+        return _list_taints(requirement, fleet, 1 << at)
     if kind is ReasonKind.GROUP_SHAPE:
         shape, size = requirement.shape, len(check.group.members)
         if shape is None:
