@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, reduce
 from itertools import chain, compress, count
-from operator import or_
+from operator import and_, or_
 
 from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
 from iris_cli.core.decorators import cached_by_argument
@@ -91,6 +91,9 @@ class Fleet:
         return self._workers_with_accepted_value(
             key, lambda value: constraint.matches({} if value is None else {key: value})
         )
+
+    def workers_satisfying_all(self, constraints: Iterable[Constraint]) -> int:
+        return reduce(and_, map(self.workers_satisfying, constraints), self.all_workers)
 
     def workers_tolerated_by(self, tolerations: Collection[str]) -> int:
         """Return the workers whose taints are all tolerated."""

@@ -47,9 +47,7 @@ class Requirement:
         self.required = tuple(each for each in job.constraints if each.required)
         self.preferred = [fleet.workers_satisfying(each) for each in job.constraints if not each.required]
         self.with_device = fleet.workers_with_device(job.resources.device)
-        self.satisfying = fleet.all_workers
-        for constraint in self.required:
-            self.satisfying &= fleet.workers_satisfying(constraint)
+        self.satisfying = fleet.workers_satisfying_all(self.required)
         self.tolerated = fleet.workers_tolerated_by(job.tolerations)
         self.selected = self.with_device & self.satisfying & self.tolerated
         self.one_vm_limit = fleet.all_workers

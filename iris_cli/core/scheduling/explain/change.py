@@ -62,10 +62,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
     if may_spread and _are_enough(case, available & requirement.selected, VARIANT):
         yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
-        allowed = fleet.all_workers
-        for constraint in requirement.required:
-            if constraint != dropped:
-                allowed &= fleet.workers_satisfying(constraint)
+        allowed = fleet.workers_satisfying_all(each for each in requirement.required if each != dropped)
         if _are_enough(case, available & allowed & requirement.tolerated):
             yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
     for taint in fleet.taints:
