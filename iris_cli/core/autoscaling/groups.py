@@ -78,25 +78,18 @@ def sort_groups(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
-def future_workers(state: GroupState, slices: int, group_index: int, first: int) -> Iterator[Worker]:
-    """Yield the workers of slices that don't exist yet, numbered from `first`.
-
-    Their ids sort after the ids of existing workers, in the order of `group_index`, the index of the group in the order
-    in which groups are tried. A dry run uses workers in the order of their ids.
-    """
-    vms = state.vm_count or 1
-    for number in range(first, first + slices):
-        for index in range(vms):
-            yield future_worker(state, f"~{group_index:06d}-{number:06d}", index, vms)
-
-
 def booting_workers(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
-    """Yield the future workers of all booting slices."""
+    """Yield the future workers of all booting slices.
+
+    Their ids sort after the ids of existing workers, in the order in which groups are tried, because a dry run uses
+    workers in the order of their ids.
+    """
     for group_index, state in enumerate(sort_groups(groups)):
-        yield from future_workers(state, state.booting, group_index, 0)
-        for number, template in enumerate(state.outdated, start=state.booting):
-            old_state = GroupState(group=with_template(state.group, template))
-            yield from future_workers(old_state, 1, group_index, number)
+        outdated = (GroupState(group=with_template(state.group, template)) for template in state.outdated)
+        for number, booting in enumerate((*[state] * state.booting, *outdated)):
+            vms = booting.vm_count or 1
+            for index in range(vms):
+                yield future_worker(booting, f"~{group_index:06d}-{number:06d}", index, vms)
 
 
 def future_worker(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:

@@ -49,26 +49,21 @@ def stuck_slices(
         if each.group in surplus and each.requested_at:
             surplus[each.group] -= 1
     for each in reversed(cluster.slices.values()):
-        if each.is_provisioning and each.group not in surplus:
-            yield Removal(each.name, "its scale group is no longer in cluster.yaml")
-            continue
-        if each.state is SliceState.REQUESTED and surplus[each.group] < 0:
-            surplus[each.group] += 1
-            yield Removal(each.name, "its group has more than max_slices slices")
-            continue
-        if each.is_provisioning and not each.is_expected(now, limits.slice_request_timeout):
-            reason = (
-                f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
-            )
-            yield Removal(each.name, reason, failed=True)
-            continue
         # An allocation may stay in the queue of Slurm for any time. A new request would go to the end of the queue.
         queued = each.template.provider is Provider.SLURM and each.state is SliceState.CREATING
         is_requested = each.state in (SliceState.REQUESTED, SliceState.CREATING) and not queued
-        if is_requested and _has_passed(each.requested_at, limits.slice_create_timeout, now):
+        if each.is_provisioning and each.group not in surplus:
+            yield Removal(each.name, "its scale group is no longer in cluster.yaml")
+        elif each.state is SliceState.REQUESTED and surplus[each.group] < 0:
+            surplus[each.group] += 1
+            yield Removal(each.name, "its group has more than max_slices slices")
+        elif each.is_provisioning and not each.is_expected(now, limits.slice_request_timeout):
+            timeout = format_duration(limits.slice_request_timeout)
+            yield Removal(each.name, f"its provider accepted no request for it in {timeout}", failed=True)
+        elif is_requested and _has_passed(each.requested_at, limits.slice_create_timeout, now):
             reason = f"not created after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, reason, failed=True)
-        if boots_too_long(each, now, limits):
+        elif boots_too_long(each, now, limits):
             reason = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
             yield Removal(each.name, _name_unready_vm(cluster, each, reason), failed=True)
 
@@ -104,16 +99,14 @@ def idle_slices(
     for each in cluster.slices.values():
         if each.state is SliceState.READY:
             by_group.setdefault(each.group, []).append(each)
-    for name in sorted(by_group):
+    for name, slices in sorted(by_group.items()):
         group = groups_by_name.get(name)
         min_slices = group.min_slices if group is not None else 0
         timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
-        times = ((idle_since(cluster, each, needed), each.name) for each in by_group[name])
+        times = ((idle_since(cluster, each, needed), each.name) for each in slices)
         idle = sorted((since, each) for since, each in times if since is not None)
-        not_counted = {
-            each.name: why for each in by_group[name] if (why := _why_not_counted(cluster, each, group))
-        }
-        spare = len(by_group[name]) - len(not_counted) - min_slices
+        not_counted = {each.name: why for each in slices if (why := _why_not_counted(cluster, each, group))}
+        spare = len(slices) - len(not_counted) - min_slices
         for since, idle_slice in idle:
             if not _has_passed(since, timeout, now) or (idle_slice not in not_counted and spare <= 0):
                 continue
