@@ -203,11 +203,10 @@ class Lab:
 
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
-            touched = _touched(draft, WorkerId(name))
-            attempts = list(draft.cluster.workers[WorkerId(name)].claims)
-            identity.presume_gone(draft, attempts, f"host {name} was declared dead by the operator")
+            held = list(draft.cluster.workers[WorkerId(name)].claims)
+            identity.presume_gone(draft, held, f"host {name} was declared dead by the operator")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
-            self.settle(draft, touched)
+            self.settle(draft, [attempt_id.task.job for attempt_id in held])
         return self
 
     def records(self, *events: Event) -> Lab:

@@ -27,8 +27,7 @@ HOST = (
     Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",
          text=("Disk quota exceeded", "Errno 122]"),
          cause="the user's quota on that file system is used up",
-         fix="Delete files, or write to another file system: pip and Hugging Face keep caches in the home "
-             "directory."),
+         fix="Delete files, or write to another file system: pip and Hugging Face keep caches in the home directory."),
     Rule(name="disk-read-only", source=_ERRNO, next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
          text=("Read-only file system", "Errno 30]"),
          cause="the program wrote to a file system that is read-only",
@@ -137,8 +136,7 @@ ACCESS = (
     Rule(name="ssh-refused", source="https://docs.github.com/en/authentication/troubleshooting-ssh/error-permission-denied-publickey",
          text=("Permission denied (publickey",),
          cause="the SSH server rejected every key",
-         fix="Workers have none of your keys: pass the task a key with --secret, or clone over HTTPS with a "
-             "token."),
+         fix="Workers have none of your keys: pass the task a key with --secret, or clone over HTTPS with a token."),
     Rule(name="ssh-startups", source="https://man.openbsd.org/sshd_config#MaxStartups",
          text=("kex_exchange_identification: Connection closed by remote host",
                "ssh_exchange_identification: Connection closed by remote host", "Error reading SSH protocol banner",
@@ -164,8 +162,7 @@ ACCESS = (
     Rule(name="hf-rate", source="https://github.com/huggingface/huggingface_hub/issues/3312",
          text=("429 Client Error: Too Many Requests", "HTTP Error 429 thrown while requesting"),
          cause="the ranks together exceeded a server's rate limit",
-         fix="Let only rank 0 download, to storage that all ranks can read; pass a token, which has a higher "
-             "limit."),
+         fix="Let only rank 0 download, to storage that all ranks can read; pass a token, which has a higher limit."),
     Rule(name="hf-gated", source="https://github.com/huggingface/huggingface_hub/issues/1119",
          text=("GatedRepoError", "Cannot access gated repo"),
          cause="the model is gated, and the task has no token with access",

@@ -21,8 +21,7 @@ TPU = (
     Rule(name="tpu-lockfile", source="https://github.com/jax-ml/jax/issues/10192", next="iris worker unwedge {worker}",
          text=("Internal error when accessing libtpu multi-process lockfile",),
          cause="a stale lock file of a killed process blocks libtpu",
-         fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the owner of "
-             "the file."),
+         fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the owner of the file."),
     Rule(name="tpu-device-refused", source="https://github.com/pytorch/xla/issues/3947",
          next="iris worker unwedge {worker}",
          text=("open(/dev/accel*Operation not permitted", "open(/dev/accel*Permission denied",

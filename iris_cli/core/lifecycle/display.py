@@ -108,9 +108,8 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
     The result includes `STOPPED` if a task is stopped, and `STOPPING` if attempts of an ended job are still live.
     """
     found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
-    if any(
-        task.end is not None and task.end.reason is EndReason.SIBLING for task in cluster.tasks_of(job_id)
-    ):
+    ends = (task.end for task in cluster.tasks_of(job_id))
+    if any(end is not None and end.reason is EndReason.SIBLING for end in ends):
         found |= {DisplayWord.STOPPED} & set(map(word_of, task_displays(cluster, job_id)))
     if cluster.jobs[job_id].end is not None and cluster.live_attempts_of(job_id):
         found.add(DisplayWord.STOPPING)

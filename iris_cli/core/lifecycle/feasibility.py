@@ -142,12 +142,8 @@ class _Groups(NamedTuple):
                 sizes[name] = max(sizes[name], vms)
             else:
                 return None
-        names = {
-            str(each.attributes[constraints.TPU_NAME_ATTRIBUTE_KEY])
-            for each in offers
-            if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
-        }
-        missing = _unregistered_vms(self.equipped, names)
+        named = (each.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY) for each in offers)
+        missing = _unregistered_vms(self.equipped, {str(name) for name in named if name is not None})
         if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
             sizes.update(missing)
         else:
@@ -171,11 +167,8 @@ class _Groups(NamedTuple):
 
         Without such a resource, return the resources of which some offers have too little for a rank.
         """
-        excluding = [
-            number
-            for number, wanted in enumerate(self.need)
-            if any(each.idle is not None and each.idle[number] < wanted for each in offers)
-        ]
+        sizes = [each.idle for each in offers if each.idle is not None]
+        excluding = [at for at, wanted in enumerate(self.need) if any(size[at] < wanted for size in sizes)]
 
         def fits_with(number: int) -> bool:
             need = Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))

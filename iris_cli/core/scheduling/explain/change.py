@@ -20,9 +20,7 @@ _MAX_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
 _BUSY = BUSY_KINDS | {ReasonKind.STOPPING, ReasonKind.BEHIND}
 _TAKEN_BY_OTHERS = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
 _REDUCTIONS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
-_CHANGES_JOB = frozenset(
-    {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_REDUCTIONS}
-)
+_CHANGES_JOB = (ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_REDUCTIONS)
 
 
 def single_change(
