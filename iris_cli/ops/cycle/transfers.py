@@ -18,7 +18,7 @@ from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation, SilentError, WorkspaceFetch, answered
 from iris_cli.ops.cycle.calls import Call, local_silence
 from iris_cli.ops.session import ProgressState, Session
-from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
+from iris_cli.ops.workspace.archive import ArchiveError, TarCheck
 
 MAX_SHIPMENTS = 16
 """Maximum number of workers that receive a workspace at a time. They share the uplink, and other calls need threads."""
@@ -152,10 +152,6 @@ class Shipping:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
 
 
-class _InvalidError(Exception):
-    """The worker's file is not the requested workspace. The message says why."""
-
-
 def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> WorkspaceFetch | Silence:
     """Fetch a workspace from a task's worker, in a separate thread. An interrupted fetch stores nothing."""
     problem = ""
@@ -163,7 +159,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
         if not session.state.workspaces.has(wanted.hash):
             files = _decompress(_download(session, worker, token, wanted))
             session.state.workspaces.put(_verify(files, wanted))
-    except (_InvalidError, InvalidTarError) as error:
+    except ArchiveError as error:
         problem = f"can't fetch its workspace: {error}"
     except SilentError as error:
         return error.silence
@@ -183,17 +179,17 @@ def _download(session: Session, worker: Worker, token: Token, wanted: Workspace)
         while size is None or offset < size:
             piece = answered(session.runner.outputs.packed(target, token, wanted.hash, offset))
             if not piece.version.inode:
-                raise _InvalidError("not a regular file, or missing")
+                raise ArchiveError("not a regular file, or missing")
             size = size or piece.version.size
             # gzip adds only a few bytes to incompressible data.
             if size > wanted.size + (wanted.size >> 8) + _CHUNK:
-                raise _InvalidError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
+                raise ArchiveError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
             # A transfer in tiny pieces would take days.
             if len(piece.data) < max(1, min(_MIN_PIECE, size - offset)):
-                raise _InvalidError("it is truncated")
+                raise ArchiveError("it is truncated")
             offset += len(piece.data)
             if session.clock.monotonic() - start > _EXTRA_TIME + offset / _MIN_SPEED:
-                raise _InvalidError("the transfer is too slow")
+                raise ArchiveError("the transfer is too slow")
             yield piece.data
 
 
@@ -205,22 +201,22 @@ def _decompress(packed: Iterator[bytes]) -> Iterator[bytes]:
                 yield unpacker.decompress(data, _CHUNK)
                 data = unpacker.unconsumed_tail
     except zlib.error as error:
-        raise _InvalidError(f"it is damaged ({error})") from error
+        raise ArchiveError(f"it is damaged ({error})") from error
     yield unpacker.flush()
     if not unpacker.eof or unpacker.unused_data:
-        raise _InvalidError("it is damaged (wrong end)")
+        raise ArchiveError("it is damaged (wrong end)")
 
 
 def _verify(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
-    """Yield the chunks. If they are not the wanted workspace, raise _InvalidError, possibly after the last chunk."""
+    """Yield the chunks. If they are not the wanted workspace, raise ArchiveError, possibly after the last chunk."""
     digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)
         size += len(chunk)
         if size > wanted.size:
-            raise _InvalidError(f"it unpacks to more than {format_memory(wanted.size)}")
+            raise ArchiveError(f"it unpacks to more than {format_memory(wanted.size)}")
         check.feed(chunk)
         yield chunk
     if (digest.hexdigest(), size) != (wanted.hash, wanted.size):
-        raise _InvalidError("its content has changed")
+        raise ArchiveError("its content has changed")
     check.end()

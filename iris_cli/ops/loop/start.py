@@ -15,7 +15,7 @@ from pathlib import Path
 from iris_cli.clock import Clock, iso_time
 from iris_cli.config.schema import Mode
 from iris_cli.errors import IrisError, NotWritableError
-from iris_cli.files import DISK, open_safely, try_lock, writing
+from iris_cli.files import DISK, is_in_place, open_safely, try_lock, writing
 from iris_cli.journal.files import runners
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.state_dir import StateDir
@@ -75,12 +75,10 @@ def rotate_loop_log(directory: Path) -> None:
     """Rotate the loop's log if stdout is that file and it is too large. Never raises OSError."""
     path = directory / LOOP_LOG
     with suppress(OSError):
-        output, log = os.fstat(1), os.lstat(path)
-        if (output.st_dev, output.st_ino) != (log.st_dev, log.st_ino) or output.st_size <= MAX_LOOP_LOG:
-            return
-        sys.stdout.flush()
-        os.replace(path, path.with_name(f"{LOOP_LOG}.1"))
-        _redirect(open_loop_log(directory), 1, 2)
+        if is_in_place(1, path) and os.fstat(1).st_size > MAX_LOOP_LOG:
+            sys.stdout.flush()
+            os.replace(path, path.with_name(f"{LOOP_LOG}.1"))
+            _redirect(open_loop_log(directory), 1, 2)
 
 
 def redirect_streams(directory: Path) -> None:

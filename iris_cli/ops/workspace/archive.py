@@ -129,12 +129,12 @@ def padded_size(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-class InvalidTarError(Exception):
-    """The archive was not packed by iris, or is damaged. The message says why."""
+class ArchiveError(Exception):
+    """The archive is not the expected one, was not packed by iris, or is damaged. The message says why."""
 
 
 class TarCheck:
-    """Validates a workspace archive while it streams in: `feed` each piece, then `end`. Both raise InvalidTarError."""
+    """Validates a workspace archive while it streams in: `feed` each piece, then `end`. Both raise ArchiveError."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
@@ -160,13 +160,13 @@ class TarCheck:
     def end(self) -> None:
         """Check the archive as a whole, after its last piece."""
         if not self._has_ended:
-            raise InvalidTarError("it is truncated")
+            raise ArchiveError("it is truncated")
         # With NUL for `/`, the names in a directory are sorted directly after the name of the directory.
         names = sorted(name.replace(b"/", b"\0") + b"\0" for name in self._names)
         for first, second in pairwise(names):
             if second.startswith(first):
                 name = first[:-1].replace(b"\0", b"/")
-                raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
+                raise ArchiveError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
         # `headers`: the blocks with the `long_names` of the next entry. They precede the entry's own header.
@@ -176,34 +176,34 @@ class TarCheck:
             if kind in (LONG_NAME, LONG_TARGET):
                 size = _size(block)
                 if kind in long_names or not 0 < size <= _MAX_NAME + 1:
-                    raise InvalidTarError("it holds a name that is too long")
+                    raise ArchiveError("it holds a name that is too long")
                 text = yield padded_size(size)
                 headers, long_names[kind] = headers + block + text, text[: size - 1]
                 continue
             entry = _entry(block, long_names)
             if entry.header != headers + block:
-                raise InvalidTarError(f"unknown metadata of {clip(entry.name)}")
+                raise ArchiveError(f"unknown metadata of {clip(entry.name)}")
             self._check_entry(entry)
             headers, long_names = b"", {}
             if entry.size:
                 yield -padded_size(entry.size)
         if headers or any((yield len(END) - BLOCK)):
-            raise InvalidTarError("it is truncated")
+            raise ArchiveError("it is truncated")
         self._has_ended = True
         yield 1
-        raise InvalidTarError("data after its end")
+        raise ArchiveError("data after its end")
 
     def _check_entry(self, entry: Entry) -> None:
         name = os.fsencode(entry.name)
         if kind := next((kind for kind, applies in UNPACKABLE if applies(entry)), ""):
-            raise InvalidTarError(f"it holds {kind}: {clip(entry.name)}")
+            raise ArchiveError(f"it holds {kind}: {clip(entry.name)}")
         for part in name.split(b"/"):
             if part in (b"", b".", b"..") or len(part) > _MAX_PART:
-                raise InvalidTarError(f"invalid path: {clip(entry.name)}")
+                raise ArchiveError(f"invalid path: {clip(entry.name)}")
         self._names.append(name)
         self._bytes_left -= len(name)
         if len(self._names) > MAX_FILES or self._bytes_left < 0:
-            raise InvalidTarError(f"it holds more than {MAX_FILES} files, or too many long names")
+            raise ArchiveError(f"it holds more than {MAX_FILES} files, or too many long names")
 
 
 def _entry(block: bytes, long_names: Mapping[bytes, bytes]) -> Entry:
@@ -214,7 +214,7 @@ def _entry(block: bytes, long_names: Mapping[bytes, bytes]) -> Entry:
     if kind == LINK:
         target = os.fsdecode(long_names.get(LONG_TARGET, _text(block[157:257])))
     elif kind != FILE:
-        raise InvalidTarError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
+        raise ArchiveError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
     return Entry(
         name=os.fsdecode(name), size=_size(block), executable=block[100:107] == b"0000755", target=target
     )
@@ -230,5 +230,5 @@ def _size(block: bytes) -> int:
     except ValueError:
         size = -1
     if size < 0:
-        raise InvalidTarError("it holds an entry without a size")
+        raise ArchiveError("it holds an entry without a size")
     return size

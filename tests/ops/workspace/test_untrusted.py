@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.workspace.archive import END, Entry, InvalidTarError, TarCheck, padded_size
+from iris_cli.ops.workspace.archive import END, ArchiveError, Entry, TarCheck, padded_size
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.remote.test_ship import HOSTILE
 from tests.support.archives import archive
@@ -60,7 +60,7 @@ def test_an_empty_one_is_taken() -> None:
 @pytest.mark.parametrize("what", HOSTILE)
 def test_nothing_that_a_worker_would_refuse_is_taken(what: str) -> None:
     for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        with pytest.raises(InvalidTarError):
+        with pytest.raises(ArchiveError):
             looked_at(archive(HOSTILE[what], form))
 
 
@@ -104,7 +104,7 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
 @pytest.mark.parametrize("what", ODD)
 def test_what_we_would_not_have_packed_is_named(what: str) -> None:
     tar, why = ODD[what][0](), ODD[what][1]
-    with pytest.raises(InvalidTarError, match=why):
+    with pytest.raises(ArchiveError, match=why):
         looked_at(tar)
 
 
