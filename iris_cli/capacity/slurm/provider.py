@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm import reading
 from iris_cli.capacity.slurm.commands import Run, convert_error, printable, run_here
@@ -15,7 +17,6 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, R
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceState
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
 
-_NO_GRANT = reading.Grant(nodes="", cpus=0, memory=0, gpus=())
 _HOLD = "while :; do sleep 3600; done"
 
 
@@ -176,19 +177,12 @@ class SlurmProvider:
     def _hosts_of(self, job: SlurmJob) -> tuple[SliceHost, ...]:
         """Return the nodes of a running job in the order of Slurm's list, with the granted resources."""
         text = self._run_checked(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
-        grants = {
-            node: grant for grant in reading.parse_grants(text) for node in self._hostnames(grant.nodes)
-        }
+        grants = {node: grant for grant in reading.parse_grants(text) for node in self._hostnames(grant.host)}
         directory = default_directory(job.uid, job.name)
-        hosts = []
-        for node in self._hostnames(job.nodes):
-            grant = grants.get(node, _NO_GRANT)
-            hosts.append(
-                SliceHost(
-                    host=node, cpus=grant.cpus, memory=grant.memory, gpus=grant.gpus, remote_dir=directory
-                )
-            )
-        return tuple(hosts)
+        return tuple(
+            replace(grants.get(node) or SliceHost(host=node), host=node, remote_dir=directory)
+            for node in self._hostnames(job.nodes)
+        )
 
 
 def _live_jobs(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from iris_cli.core import SliceHost
 from iris_cli.core.messages.cloud import CloudState
 
 SEPARATOR = "\x1f"  # separates the fields of a line
@@ -121,20 +122,14 @@ def parse_sacct(text: str, job: str) -> SlurmJob | None:
     return None
 
 
-class Grant(Struct, frozen=True, kw_only=True):
-    """The resources granted on each node of a host list. `memory`: bytes; 0 means all memory. `gpus`: indexes."""
+def parse_grants(text: str) -> list[SliceHost]:
+    """Return the resources granted on each node in the output of `scontrol --details show job`.
 
-    nodes: str
-    cpus: int
-    memory: int
-    gpus: tuple[int, ...]
-
-
-def parse_grants(text: str) -> list[Grant]:
-    """Return the grants in the output of `scontrol --details show job`."""
+    The `host` of a result is a host list such as `n[0-3]`, whose nodes have the same resources.
+    """
     return [
-        Grant(
-            nodes=nodes,
+        SliceHost(
+            host=nodes,
             cpus=len(list(_indexes(cpus))),
             memory=int(memory) << 20,
             gpus=tuple(index for numbers in _GPU_INDEXES.findall(gres) for index in _indexes(numbers)),

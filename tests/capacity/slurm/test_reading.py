@@ -9,13 +9,13 @@ import pytest
 
 from iris_cli.capacity.slurm.reading import (
     SEPARATOR,
-    Grant,
     node_troubles,
     parse_grants,
     parse_sacct,
     parse_squeue,
     tracks_by_cgroup,
 )
+from iris_cli.core import SliceHost
 from iris_cli.core.messages.cloud import CloudState
 
 GIB = 1 << 30
@@ -106,10 +106,12 @@ def test_what_was_granted_on_each_node() -> None:
         "MinCPUsNode=1 TresPerNode=gres:gpu:a100:2"
     )
     assert parse_grants(text) == [
-        Grant(nodes="n[0-1]", cpus=2, memory=2 * GIB, gpus=(0, 1)),
-        Grant(nodes="n2", cpus=3, memory=0, gpus=(1, 3)),
+        SliceHost(host="n[0-1]", cpus=2, memory=2 * GIB, gpus=(0, 1)),
+        SliceHost(host="n2", cpus=3, memory=0, gpus=(1, 3)),
     ]
-    assert parse_grants("Nodes=n0 CPU_IDs=0 Mem=0 GRES= ") == [Grant(nodes="n0", cpus=1, memory=0, gpus=())]
+    assert parse_grants("Nodes=n0 CPU_IDs=0 Mem=0 GRES= ") == [
+        SliceHost(host="n0", cpus=1, memory=0, gpus=())
+    ]
 
 
 def test_nodes_that_are_not_simply_up() -> None:
