@@ -30,7 +30,6 @@ class Context(ClusterHandle, dict=True):
     the jobs that are open after this command. `has_printed_no_cycles`: the command has printed why no cycle follows.
     """
 
-    verbose: bool = False
     output: Output = field(default_factory=Output)
     words_after_dashes: tuple[str, ...] = ()
     starts_loop: bool = True

@@ -171,7 +171,7 @@ def _global_options(
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     quiet: Annotated[bool, flag("--quiet -q", "Print only results, warnings and errors.")] = False,
     no_color: Annotated[bool, flag("--no-color", "No colours.")] = False,
-    verbose: Annotated[bool, flag("--verbose -v", "Show tracebacks.")] = False,
+    _verbose: Annotated[bool, flag("--verbose -v", "Show tracebacks.")] = False,  # read by `app.run`
     _show_version: Annotated[
         bool, flag("--version", "Show the version.", callback=_print_version, is_eager=True)
     ] = False,
@@ -181,7 +181,6 @@ def _global_options(
         state_path=state_dir,
         lock_timeout=lock_timeout,
         clock=context.obj,
-        verbose=verbose,
         output=Output(as_json=as_json, quiet=quiet, color=not no_color),
     )
     if context.invoked_subcommand is None:

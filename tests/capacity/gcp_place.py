@@ -33,7 +33,7 @@ class GcpPlace:
     def open(cls, *, queued: bool = False) -> Iterator[GcpPlace]:
         """Skip the test if Google's client is not installed. Loading it for all tests takes 0.2 s in each process."""
         pytest.importorskip("google.cloud.tpu_v2")
-        with pytest.MonkeyPatch.context() as patch, start() as emulator:
+        with pytest.MonkeyPatch.context() as patch, start(Cloud()) as emulator:
             patch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", emulator.url)
             yield cls(emulator.cloud, queued=queued)
 

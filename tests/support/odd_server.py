@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,13 +88,8 @@ class OddServer:
                 self.oddity(transport, channel)
 
 
-@contextmanager
 def odd_server(
     host: SshHost, oddity: Oddity, kind: type[paramiko.Transport] = paramiko.Transport
-) -> Iterator[OddServer]:
-    """Yield a server with the host key of `host`, so that it is trusted."""
-    one = OddServer(paramiko.PKey.from_path(host.host_key_path), oddity, kind)
-    try:
-        yield one
-    finally:
-        one.close()
+) -> closing[OddServer]:
+    """Return a server with the host key of `host`, so that it is trusted. It is closed after a block."""
+    return closing(OddServer(paramiko.PKey.from_path(host.host_key_path), oddity, kind))

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 
@@ -124,14 +124,9 @@ def _cut(sock: socket.socket, *, reset: bool = False) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-@contextmanager
-def relay(to_port: int, fault: Fault | None = None) -> Iterator[Relay]:
-    """Yield a relay."""
-    one = Relay(to_port, fault)
-    try:
-        yield one
-    finally:
-        one.close()
+def relay(to_port: int, fault: Fault | None = None) -> closing[Relay]:
+    """Return a relay, which is closed after a block."""
+    return closing(Relay(to_port, fault))
 
 
 @contextmanager

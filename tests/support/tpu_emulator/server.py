@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
@@ -45,16 +45,10 @@ class Emulator:
         self._thread.join()
         self.cloud.close()
 
-    def __enter__(self) -> Emulator:
-        return self
 
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
-
-
-def start(cloud: Cloud | None = None) -> Emulator:
-    """Serve a cloud from this process on a free port: `with start() as emulator: ... emulator.url`."""
-    return Emulator(cloud or Cloud())
+def start(cloud: Cloud) -> closing[Emulator]:
+    """Serve a cloud from this process on a free port: `with start(cloud) as emulator: ... emulator.url`."""
+    return closing(Emulator(cloud))
 
 
 class _Server(ThreadingHTTPServer):
