@@ -90,14 +90,11 @@ class Desk:
     def until(self, happened: Callable[[], object], *, every: float = 0.0) -> None:
         """Run cycles until something has happened; the operator's clock moves between them."""
 
-        def cycled() -> bool:
-            if happened():
-                return True
+        def cycle() -> None:
             self.clock.ahead += every
             self.cycle()
-            return False
 
-        until(cycled)
+        until(happened, between=cycle)
 
     @property
     def cluster(self) -> Cluster:

@@ -86,15 +86,7 @@ class Site:
 
     def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
         """Run cycles until something has happened."""
-
-        def cycled() -> bool:
-            if happened():
-                return True
-            if cycles:
-                self.iris("schedule", "--once", "--quiet")
-            return False
-
-        until(cycled)
+        until(happened, between=lambda: cycles and self.iris("schedule", "--once", "--quiet"))
 
     def events(self) -> list[dict[str, Any]]:
         """Return all events of the log in order."""

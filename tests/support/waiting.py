@@ -15,14 +15,22 @@ The first ones keep tests short; the last ones suffice on any machine.
 """
 
 
-def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "nothing") -> None:
-    """Return as soon as `happened()` is true. If it never is, fail with what was `seen()` last."""
+def until(
+    happened: Callable[[], object],
+    seen: Callable[[], object] = lambda: "nothing",
+    between: Callable[[], object] = lambda: None,
+) -> None:
+    """Return as soon as `happened()` is true. If it never is, fail with what was `seen()` last.
+
+    `between` is called after each time that it is not.
+    """
     first, pause = time.monotonic(), 0.01
     while True:
         began = time.monotonic()
         if happened():
             return
         assert began < first + PATIENCE, f"not within {PATIENCE:g} s; last seen: {seen()}"
+        between()
         # Pause longer after slow checks, which take CPU time from the awaited processes.
         took = time.monotonic() - began
         time.sleep(max(pause, min(8 * took, 0.5), min(4 * took, 2.0)))
