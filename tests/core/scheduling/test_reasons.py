@@ -98,6 +98,11 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     ),
     ([busy(host("w"), cpu=15.5)], job("j"), "cpu: the only worker has less than 1 core free (used by old)"),
     (
+        [busy(host("small", cpu=2), "other"), busy(host("w"), cpu=15)],
+        job("j", cpu=8),
+        "cpu: both workers have less than 8 cores free (used by old)",
+    ),
+    (
         [host("w")],
         job("j", cpu=200),
         "cpu: no worker has 200 cores (largest: 16); will never run",

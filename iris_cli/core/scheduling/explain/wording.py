@@ -216,8 +216,10 @@ def unavailable_text(
         less = "fewer" if kind is ReasonKind.GPUS else "less"
         shortage = f"{less} than {format_amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         plural, singular = f"have {shortage}", f"has {shortage}"
+        # The end of tasks on a worker that is too small does not help.
+        rejected &= context.workers_of_size(requirement.need)
     text = f"{_share(requirement, refused, suitable)} {singular if refused == 1 else plural}"
-    detail = _detail(context, kind, rejected)
+    detail = _detail(context, kind, rejected) if rejected else ""
     if requirement.shape is not None and kind in _OF_ONE_WORKER:
         detail = f"worker {detail}"
     if kind is ReasonKind.RESERVED:
