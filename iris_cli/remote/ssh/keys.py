@@ -25,13 +25,11 @@ MAX_KEY_SIZE = 64 << 10
 _MAGIC = b"openssh-key-v1\0"
 
 
-class UnusableKey(Exception):  # noqa: N818 - names the file
+class UnusableKey(NoAnswer):
     """A key file can't be used. `hint` is a command that fixes it. `missing`: True if there is no such file."""
 
     def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.hint = hint
+        super().__init__(SilenceKind.LOCAL, "key", detail, hint=hint, sent=False)
         self.missing = missing
 
 
@@ -57,8 +55,10 @@ class KeyRing:
                     keys.append(self._load_usable(path.expanduser(), agent_keys))
                 except UnusableKey as problem:
                     problems.append(problem)
-            if not keys:
-                raise _no_key_error(hop, problems)
+            if not keys:  # report the first problem, except missing default keys
+                hint = "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml"
+                reported = (each for each in problems if hop.identities or not each.missing)
+                raise next(reported, UnusableKey("no SSH key to offer", hint))
             distinct = {key.asbytes(): key for key in reversed(keys)}
             yield list(reversed(distinct.values()))[:MAX_OFFERED]
 
@@ -74,13 +74,6 @@ class KeyRing:
                 return key
         hint = f"ssh-add {shlex.quote(str(path))}"
         raise UnusableKey(f"the key {path} has a passphrase and no ssh-agent holds it", hint)
-
-
-def _no_key_error(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
-    """Return the error if there is no key to offer: the first problem, except missing default keys."""
-    no_key = UnusableKey("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")
-    first = next((problem for problem in problems if hop.identities or not problem.missing), no_key)
-    return NoAnswer(SilenceKind.LOCAL, "key", first.detail, hint=first.hint, sent=False)
 
 
 @contextmanager
