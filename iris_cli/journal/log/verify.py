@@ -13,21 +13,11 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli import files
 from iris_cli.clock import file_stamp, iso_time
 from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, NotFoundError
-from iris_cli.files import (
-    DISK,
-    Disk,
-    copy_range,
-    open_safely,
-    reading,
-    replacing,
-    unused_path,
-    write_all,
-    writing,
-)
 from iris_cli.journal.access import LockHolder, check_readable, check_writable
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
 from iris_cli.journal.log import archive
@@ -82,12 +72,12 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     NotWritableError if the log can't be read.
     """
     log = directory / LOG
-    with reading(log), ExitStack() as stack:
+    with files.reading(log), ExitStack() as stack:
         check_readable(directory)  # reading a pipe would block
         head = read_head(directory)  # before the log, so that HEAD names no later line
         verifier = _Verifier(head, on_scan, replayed=replayed)
         try:
-            stream = stack.enter_context(open(log, "rb", opener=open_safely))
+            stream = stack.enter_context(open(log, "rb", opener=files.open_safely))
         except FileNotFoundError:
             if not archive.segments(directory) and head is None:
                 raise NotFoundError(
@@ -303,7 +293,7 @@ def salvage(
     now: float,
     actor: str,
     timeout: float = 10.0,
-    disk: Disk = DISK,
+    disk: files.Disk = files.DISK,
     replayed: bool = False,
 ) -> SalvageReport:
     """End the log before its first damage. Keep a copy of the old log as `events.jsonl.damaged-<time>`.
@@ -314,11 +304,11 @@ def salvage(
     """
     from iris_cli.journal.log.writer import hold_lock  # filelock is slow to import
 
-    with writing(directory):
+    with files.writing(directory):
         check_writable(directory)
     log = directory / LOG
     holder = LockHolder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
-    with hold_lock(directory, holder, timeout), writing(log):
+    with hold_lock(directory, holder, timeout), files.writing(log):
         report = verify(directory, replayed=replayed)
         for fault in report.findings:
             if fault.kind is FaultKind.NEWER:
@@ -329,11 +319,11 @@ def salvage(
         kept = report.sound_until.seq
         if report.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
-        old_log = unused_path(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
+        old_log = files.unused_path(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
-            copy_range(disk, log, 0, log.stat().st_size, old_log)
+            files.copy_range(disk, log, 0, log.stat().st_size, old_log)
         if report.sound_in == LOG and report.sound_until.line:
-            with open(log, "rb", opener=open_safely) as stream:
+            with open(log, "rb", opener=files.open_safely) as stream:
                 _write_log(directory, disk, islice(committed_lines(stream), report.sound_until.line))
             replaced: tuple[archive.Segment, ...] = ()
         else:
@@ -350,11 +340,13 @@ def salvage(
     )
 
 
-def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> tuple[archive.Segment, ...]:
+def _restore_from_archive(
+    directory: Path, disk: files.Disk, report: VerifyReport
+) -> tuple[archive.Segment, ...]:
     """Make a log of the valid lines of the last segment that has valid lines. Return the segments that it replaces."""
     chain, end, lines = archive.segments(directory), report.sound_until, None
-    files = [segment.file for segment in chain]
-    number = files.index(report.sound_in) if report.sound_in in files else len(chain)
+    names = [segment.file for segment in chain]
+    number = names.index(report.sound_in) if report.sound_in in names else len(chain)
     if end.line:
         lines = end.line
     elif end.seq:
@@ -367,7 +359,7 @@ def _restore_from_archive(directory: Path, disk: Disk, report: VerifyReport) -> 
     return chain[number:]
 
 
-def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
-    with replacing(disk, directory / LOG) as fd:
+def _write_log(directory: Path, disk: files.Disk, lines: Iterable[bytes]) -> None:
+    with files.replacing(disk, directory / LOG) as fd:
         for line in lines:
-            write_all(disk, fd, line)
+            files.write_all(disk, fd, line)
