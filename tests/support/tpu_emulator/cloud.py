@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from iris_cli.clock import Clock, SystemClock
 from tests.support.tpu_emulator import shapes
 from tests.support.tpu_emulator.books import Books, Entry
-from tests.support.tpu_emulator.machines import Machines, PaperMachines
+from tests.support.tpu_emulator.machines import Machines
 from tests.support.tpu_emulator.queued import move_request
 from tests.support.tpu_emulator.records import Node, Operation, Place, QueuedResource, kind_of
 from tests.support.tpu_emulator.refusals import ApiError, already_exists, no_capacity, not_found, over_quota
@@ -37,7 +37,7 @@ class Cloud:
         machines: Machines | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self.machines = machines or PaperMachines()
+        self.machines = machines or Machines()
         self.lock = threading.RLock()
         self.offset = 0.0
         self.books = Books()

@@ -8,7 +8,6 @@ from base64 import b64encode
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 from iris_cli.demo.processes import (
     await_host,
@@ -24,29 +23,17 @@ _MARKER = ".iris-tpu-emulator"
 _TPU_PORT = 8470  # the real service reports it for all VMs; no SSH server listens there
 
 
-class Machines(Protocol):
-    """Starts and stops the VMs of nodes, by number, without waiting."""
+class Machines:
+    """The VMs of nodes, by number, started and stopped without waiting.
+
+    These have only addresses and keys; external addresses are in 198.18/15, which no host uses (RFC 2544).
+    """
 
     def begin(self, node: Node) -> None:
         """Start the VMs of a new node."""
-        ...
 
     def look(self, node: Node) -> tuple[Machine, ...] | None:
         """Return their addresses by worker number; None while they boot."""
-        ...
-
-    def end(self, node: Node) -> None:
-        """Stop them and all their processes. Idempotent."""
-        ...
-
-
-class PaperMachines:
-    """Only addresses and keys; external addresses are in 198.18/15, which no host uses (RFC 2544)."""
-
-    def begin(self, node: Node) -> None:
-        """Add the addresses; the VMs do not boot."""
-
-    def look(self, node: Node) -> tuple[Machine, ...]:
         subnet = f"10.{18 + node.uid // 256 % 2}.{node.uid % 256}"
         return tuple(
             Machine(f"{subnet}.{index + 2}", _TPU_PORT, _key_on_paper(f"{node.uid} {index}"))
@@ -54,7 +41,7 @@ class PaperMachines:
         )
 
     def end(self, node: Node) -> None:
-        """Do nothing."""
+        """Stop them and all their processes. Idempotent."""
 
 
 def _key_on_paper(seed: str) -> str:
@@ -64,7 +51,7 @@ def _key_on_paper(seed: str) -> str:
     return f"ssh-ed25519 {b64encode(packed).decode()}"
 
 
-class LocalMachines:
+class LocalMachines(Machines):
     """SSH servers on loopback, which accept the first key of the node's `ssh-keys`.
 
     Their files are in `root`, a directory for them alone. They end with this process, even if it is killed.
