@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from iris_cli.demo.provider import LocalProvider
 from tests.capacity.conftest import Place, local
 from tests.support.desk import ShiftedClock
 from tests.support.scale import scale_group
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -33,10 +33,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not alive(pid))
 
 
 def hosts_of(path: Path) -> list[int]:

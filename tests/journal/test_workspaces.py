@@ -7,7 +7,6 @@ import gzip
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +19,7 @@ from iris_cli.errors import IrisError, NotWritableError, WorkspaceGoneError
 from iris_cli.files import Disk
 from iris_cli.journal.files.workspaces import Workspaces
 from tests.journal.samples import state_in
+from tests.support.waiting import until
 
 PIECES = [b"a" * 100_000, b"", Random(7).randbytes(300_000), b"end"]  # the hash is part of names of tests
 WHOLE = b"".join(PIECES)
@@ -217,10 +217,7 @@ Workspaces(Path(sys.argv[1])).put(cycle([b"x" * 100_000]))
 def test_a_writer_that_is_killed_leaves_a_part_that_is_no_workspace(store: Workspaces) -> None:
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(store.path)])
     try:
-        deadline = time.monotonic() + 60
-        while not (store.path.is_dir() and os.listdir(store.path)):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: store.path.is_dir() and os.listdir(store.path))
     finally:
         writer.kill()
         writer.wait()

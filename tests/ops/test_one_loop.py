@@ -27,6 +27,7 @@ from iris_cli.ops.loop.foreground import Step, watch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Host, S, Site
+from tests.support.waiting import until
 
 SAFETY_NET = 60.0  # seconds; what has not happened by then never will
 SHORT = 0.1
@@ -67,15 +68,6 @@ def while_hanging(host: Host, call: str, act: Callable[[], object]) -> Iterator[
     assert not thread.is_alive()
     if failed:
         raise failed[0]
-
-
-def until(happened: Callable[[], bool]) -> None:
-    waiting = Event()
-    for _ in range(int(SAFETY_NET / 0.02)):
-        if happened():
-            return
-        waiting.wait(0.02)
-    raise AssertionError("it did not happen")
 
 
 def once(site: Site) -> None:

@@ -16,9 +16,10 @@ from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.jobs.launch import launch, wait_for_set_up
-from tests.ops.test_one_loop import SAFETY_NET, hanging, until, while_hanging
+from tests.ops.test_one_loop import SAFETY_NET, hanging, while_hanging
 from tests.support.fake_hosts import S
 from tests.support.fake_runner import Site
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
+
+from tests.support.waiting import until
 
 A_LONG_TIME = 60.0
 
@@ -15,21 +16,12 @@ def is_written(path: Path) -> bool:
 
 
 def number_in(path: Path) -> int:
-    deadline = time.monotonic() + A_LONG_TIME
-    while time.monotonic() < deadline:
-        if is_written(path):
-            return int(path.read_text())
-        time.sleep(0.01)
-    raise AssertionError(f"{path} was not written")
+    until(lambda: is_written(path))
+    return int(path.read_text())
 
 
 def until_gone(pid: int) -> None:
-    deadline = time.monotonic() + A_LONG_TIME
-    while time.monotonic() < deadline:
-        if not _lives(pid):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} is still there")
+    until(lambda: not _lives(pid))
 
 
 def _lives(pid: int) -> bool:
