@@ -136,6 +136,13 @@ def test_a_damaged_log_has_no_figures(tmp_path: Path, capsys: pytest.CaptureFixt
     assert file.read_text() == "old"
 
 
+def test_the_document_is_printed_with_a_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "iris.prom"
+    assert run(lab(), tmp_path, "metrics", "--textfile", str(file), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+    assert file.read_text().startswith("# HELP")
+
+
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(lab(), tmp_path, "metrics", "--textfile", str(tmp_path / "none" / "iris.prom"))
     assert code == ExitCode.NOT_WRITABLE

@@ -30,7 +30,7 @@ def metrics(
         from iris_cli.ops.setup.init import write_text
 
         write_text(textfile, prometheus_text(figures), force=True, mode=0o644)
-    elif iris.output.as_json:
+    if iris.output.as_json:
         iris.output.document(figures)
-    else:
+    elif textfile is None:
         iris.output.lines(prometheus_text(figures))

@@ -233,7 +233,10 @@ def forget(
     from iris_cli.ops.workers import workers as operation
 
     session = iris.session("iris worker forget")
-    _print_changes(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+    forgotten = operation.forget(session, worker, dead=dead, reason=reason)
+    _print_changes(iris, "forgotten", [forgotten], [worker])
+    if forgotten in session.hosts and not iris.output.as_json:
+        iris.output.message(f"{worker} is still in cluster.yaml: the next cycle registers it again")
 
 
 def unwedge(
