@@ -262,7 +262,6 @@ _MAX_TEXT = 400  # characters
 
 
 def convert_error(error: Exception, project: str) -> ProviderError:
-    """Convert an exception of Google's client."""
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, GoogleAPICallError):

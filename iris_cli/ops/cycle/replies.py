@@ -31,7 +31,6 @@ def reply(cluster: Cluster, requester: AttemptId, request: ReadOnly | messages.W
 
 
 def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
-    """Return a job with its tasks and their endpoints."""
     return messages.JobAnswer(
         job=_job(cluster, cluster.jobs[job_id]),
         tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),

@@ -47,7 +47,6 @@ def is_label_value(text: str) -> bool:
 
 
 def replicated_job(source: Source) -> str:
-    """Return the name of the replicated job in the JobSet."""
     return "slice" if source.starts_together else "task"
 
 

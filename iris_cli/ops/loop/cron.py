@@ -83,7 +83,6 @@ def run_tool(
 
 
 def tool_error(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
-    """Return the error for a failed tool, with the tool's message."""
     message = clip((result.stderr or result.stdout).strip().replace("\n", "; "))
     return IrisError(f"{' '.join(words)} failed: {message or f'exit {result.returncode}'}")
 
@@ -194,7 +193,6 @@ _TIMER_ALTERNATIVE = "iris cron install uses the crontab"
 
 
 def unit_files(entry: CronEntry) -> dict[str, str]:
-    """Return the unit files by name."""
     cluster = entry.cluster.replace("%", "%%")
     service = f"""\
 [Unit]

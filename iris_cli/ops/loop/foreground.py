@@ -132,7 +132,6 @@ def _trouble_of(act: Callable[[], object]) -> str:
 
 
 def error_words(error: IrisError) -> str:
-    """Return the message of an error and its hint in one line."""
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 

@@ -61,7 +61,6 @@ def read_slice(text: str) -> NewSlice:
 
 
 def default_name(directory: Path) -> str:
-    """Return a cluster name derived from a directory."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.name).strip("-._")[:63]
     return name if is_name(name) else "my-cluster"
 
@@ -142,7 +141,6 @@ def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600)
 
 
 def compose(cluster: NewCluster) -> str:
-    """Return the text of a `cluster.yaml` with comments."""
     user = f"user: {quote(cluster.user)}" if cluster.user else _NO_USER
     key = f"key: {quote(cluster.key)}" if cluster.key else "# key: ~/.ssh/id_ed25519"
     slices = "".join(f"\n  {line}" for each in cluster.slices for line in slice_lines(each))

@@ -45,7 +45,6 @@ class Obstacle(Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> ChipHolder | Token:
-        """The process or attempt to stop."""
         target = self.holder or self.token
         assert target is not None
         return target

@@ -90,7 +90,6 @@ def _poll_after_reboot(
 
 
 def probe_unrecorded(session: Session, name: str) -> ProbeResult:
-    """Probe a worker without recording the result."""
     worker = find_worker(session.view(), name)
     return ProbeResult(session.runner.probe(session.target(worker), first_contact=False), worker)
 

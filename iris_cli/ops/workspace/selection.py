@@ -205,7 +205,6 @@ def _walk(
 
 
 def unreadable(name: str, error: OSError) -> UsageError:
-    """Return the error for a file or directory that can't be read."""
     return UsageError(
         f"{clip(name)} can't be read: {error.strerror or error}",
         hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
