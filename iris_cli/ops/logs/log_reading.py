@@ -276,14 +276,12 @@ def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
     return group_pairs((reading.attempt.worker, reading) for reading in readings)
 
 
-def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:
-    """Read once from each worker, in parallel. Yield the readings in batches as workers answer."""
-    of_worker = by_worker(readings)
+def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> list[Reading]:
+    """Read once from each worker, in parallel. Return the readings in the order of the answers."""
+    groups = list(by_worker(readings).values())
     _ = session.runner  # creates the runner before the threads use it
-    for batch in session.fan_out(
-        list(of_worker), lambda worker: poll_worker(session, cluster, of_worker[worker], len(of_worker))
-    ):
-        yield [reading for answered in batch for reading in answered]
+    batches = session.fan_out(groups, lambda group: poll_worker(session, cluster, group, len(groups)))
+    return [reading for batch in batches for answered in batch for reading in answered]
 
 
 def poll_worker(

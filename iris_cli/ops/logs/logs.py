@@ -160,7 +160,7 @@ class LogFetch:
         cluster = self._view.cluster
         unread = [each for each in self._readings.values() if has_output_on_worker(cluster, each.attempt)]
         while unread:
-            turn = [reading for batch in read(self._session, cluster, unread) for reading in batch]
+            turn = read(self._session, cluster, unread)
             texts = [text for reading in turn for text in reading.texts]
             self._begun |= {text.attempt.task for text in texts}
             yield texts
