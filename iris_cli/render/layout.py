@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import rich.table
     import rich.text
 
-
 Renderable: TypeAlias = "rich.console.RenderableType"
 ELLIPSIS = "…"  # in folded names; one column wide, also for rich
 _GAP = 2  # blanks between columns

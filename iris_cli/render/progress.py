@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import GetProgress, ProgressState
 
 SHOW_AFTER = 1.0  # seconds until the line is shown; shorter operations show no line
-
 UPDATE_INTERVAL = 0.25  # seconds between two updates
-
 _MAX_PAUSE = 0.5  # seconds between two operations that count as the same work
 _BAR_WIDTH = 24  # columns
 _MIN_WIDTH_FOR_BAR = 72  # columns

@@ -28,7 +28,6 @@ from iris_cli.ops.views.offered import offers
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
 
-
 _SET_UP_WAIT = 10.0  # seconds; enough to unpack a directory, but not to install a framework
 _FIRST_PAUSE = 0.1  # seconds
 _FORCE = "--force submits the job anyway"

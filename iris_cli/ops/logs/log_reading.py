@@ -22,7 +22,6 @@ PIECE = 512 << 10  # maximum bytes of a stream per request
 MAX_LINE = 64 << 10  # maximum bytes in a line, because an endless line must not fill the memory
 MAX_SEARCH = 16 << 20  # maximum bytes read from the end to find the last lines
 
-
 Requests = Generator[tuple[int, int], "LogChunk", R]
 """Generator that yields requests (offset, number of bytes), and receives the answers."""
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from iris_cli.core.known_causes import KnownCause
     from iris_cli.journal.state_dir import StateDir
 
-
 _WORDS = {
     EndReason.OK: "",
     EndReason.USER_ERROR: "failed",

@@ -26,7 +26,6 @@ from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Change, ExpectedStart, Explanation
 
-
 _NOT_COMPLETED = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 
 

@@ -23,7 +23,6 @@ from iris_cli.render.tables import duration, fold, group_by_text
 if TYPE_CHECKING:
     from iris_cli.ops.logs.follow import Step
 
-
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colour codes, removed because `clean` would print them as text
 _WORKER = re.compile(r"(?:(?<=^worker )|(?<=from worker )|(?<=on worker ))[^\s;]+")
