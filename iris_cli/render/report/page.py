@@ -18,19 +18,7 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, EndReason
 from iris_cli.core.units import count
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import (
-    HOST_REASONS,
-    AttemptSpan,
-    JobLine,
-    Report,
-    Sum,
-    Use,
-    by_label,
-    by_priority,
-    ends,
-    total,
-    uses,
-)
+from iris_cli.ops.views import report as figures
 from iris_cli.render.layout import clean_line
 from iris_cli.render.report.summary import hours, share, share_of_available, state_counts
 from iris_cli.render.tables import clock_time, duration, fold, resubmission_words
@@ -57,10 +45,10 @@ _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
 _LONG_REPORT = 36_000.0  # seconds; the unit of time in the chart is 1 s for a longer report, otherwise 0.01 s
 
 
-def page(report: Report) -> str:
+def page(report: figures.Report) -> str:
     """Return the page as HTML without external references. Its security policy allows only the page's own script."""
     style, script = _asset("report.css"), _asset("report.js")
-    used = uses(report)
+    used = figures.uses(report)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
     data = script_json(chart(report, used))
     return f"""<!doctype html>
@@ -92,14 +80,14 @@ def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(report: Report, used: list[Use]) -> Iterator[str]:
+def _sections(report: figures.Report, used: list[figures.Use]) -> Iterator[str]:
     yield _header(report)
     yield _tiles(report, used)
     yield _jobs(report)
     yield _CHART
     yield '<div class="pair">'
-    yield _section("By label", _sums("Label", by_label(report.jobs), "(no label)"))
-    yield _section("By priority", _sums("Priority", by_priority(report.jobs)))
+    yield _section("By label", _sums("Label", figures.by_label(report.jobs), "(no label)"))
+    yield _section("By priority", _sums("Priority", figures.by_priority(report.jobs)))
     yield _section("How attempts ended", _ends(report))
     yield _section("Workers that lost work", _workers_with_losses(used))
     yield "</div>"
@@ -110,7 +98,7 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape_text(title)}</h2>{content}</section>\n" if content else ""
 
 
-def _header(report: Report) -> str:
+def _header(report: figures.Report) -> str:
     span = f'{_time(report.since)} to {_time(report.at)} <span class="zone">UTC</span>'
     warnings = list(report.messages)
     if report.older:
@@ -124,8 +112,8 @@ def _time(at: float) -> str:
     return f'<time data-at="{at:.0f}">{clock_time(at)}</time>'
 
 
-def _tiles(report: Report, used: list[Use]) -> str:
-    everything = total(report.jobs)
+def _tiles(report: figures.Report, used: list[figures.Use]) -> str:
+    everything = figures.total(report.jobs)
     wasted_share = share(everything.wasted, everything.chip_seconds)
     tiles = [
         ("jobs", f"{len(report.jobs):,}", state_counts(report)),
@@ -162,7 +150,7 @@ def _number_cell(number: int) -> Cell:
     return Cell(f"{number:,}" if number else "", number)
 
 
-def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
+def _sums(what: str, sums: list[figures.Sum], unnamed: str = "") -> str:
     if not sums:
         return ""
     headers = (what, "Jobs", "Chip-hours", "Wasted", "Task-hours", "Median wait", "Longest wait")
@@ -185,7 +173,7 @@ def _more_words(number: int) -> str:
     return f"<p>and {number - _MAX_ROWS:,} more</p>" if number > _MAX_ROWS else ""
 
 
-def _ends(report: Report) -> str:
+def _ends(report: figures.Report) -> str:
     rows = [
         (
             Cell(reason_words(each.reason), kind=f"mark {style_class(each.reason)}"),
@@ -193,12 +181,12 @@ def _ends(report: Report) -> str:
             _hours_cell(each.chip_seconds),
             _hours_cell(each.task_seconds),
         )
-        for each in ends(report.jobs)
+        for each in figures.ends(report.jobs)
     ]
     return table(("End", "Attempts", "Chip-hours", "Task-hours"), rows) if rows else ""
 
 
-def _workers_with_losses(used: list[Use]) -> str:
+def _workers_with_losses(used: list[figures.Use]) -> str:
     """Return the table of workers that lost attempts. Workers with equal values share a row."""
     with_losses = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
     alike: dict[tuple[Cell, ...], list[str]] = {}
@@ -216,7 +204,7 @@ def _workers_with_losses(used: list[Use]) -> str:
     return table(headers, rows[:_MAX_ROWS]) + _more_words(len(rows)) if rows else ""
 
 
-def _jobs(report: Report) -> str:
+def _jobs(report: figures.Report) -> str:
     if not report.jobs:
         return _section("Jobs", "<p>No jobs yet.</p>")
     failed = (job.id for job in reversed(report.jobs) if job.last_lines)
@@ -225,8 +213,8 @@ def _jobs(report: Report) -> str:
     return _section("Jobs", _FILTER + table(_HEADERS, rows, name="jobs"))
 
 
-def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
-    sums = total([job])
+def _job(job: figures.JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
+    sums = figures.total([job])
     return (
         Cell(job.id, kind="job"),
         Cell(job.display.lower(), kind=f"mark {_KINDS.get(word_of(job.display), 'stopped')}"),
@@ -334,12 +322,12 @@ def style_class(reason: EndReason | None) -> str:
         return "running"
     if reason is EndReason.OK:
         return "ok"
-    if reason in HOST_REASONS:
+    if reason in figures.HOST_REASONS:
         return "lost"
     return "failed" if reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT else "stopped"
 
 
-def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
+def chart(report: figures.Report, uses: Iterable[figures.Use]) -> dict[str, Any]:
     """Return the chart's data. `unit`: the unit of times in seconds. `jobs`: each job's name and `_attempt_numbers`."""
     unit = 1.0 if report.at - report.since > _LONG_REPORT else 0.01
     return {
@@ -355,7 +343,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
     }
 
 
-def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
+def _worker_data(report: figures.Report, use: figures.Use, unit: float) -> list[Any]:
     """Return a worker's name, slice, type, chips, configured and busy seconds, and the spans in the configuration."""
     worker = use.worker
     return [
@@ -369,7 +357,7 @@ def _worker_data(report: Report, use: Use, unit: float) -> list[Any]:
     ]
 
 
-def _attempt_numbers(attempts: Iterable[AttemptSpan], since: float, unit: float) -> Iterator[int]:
+def _attempt_numbers(attempts: Iterable[figures.AttemptSpan], since: float, unit: float) -> Iterator[int]:
     """Yield seven numbers for each attempt: task, attempt, worker, placement, start, length, reason.
 
     The placement is relative to the previous placement. The start is relative to the placement; -1 if it never started.

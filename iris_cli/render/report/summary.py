@@ -12,18 +12,7 @@ from iris_cli.core import WorkerId, count, format_memory
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import (
-    Ends,
-    JobLine,
-    Report,
-    Sum,
-    Use,
-    by_label,
-    by_priority,
-    ends,
-    total,
-    uses,
-)
+from iris_cli.ops.views import report as figures
 from iris_cli.render.as_json import json_time
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Table, Text
@@ -60,7 +49,7 @@ class TotalSums(Struct, frozen=True):
     """Sums for all jobs."""
 
     FLATTENED: ClassVar = ("sums",)
-    sums: Sum
+    sums: figures.Sum
     retries: int
     preemptions: int
 
@@ -70,7 +59,7 @@ class LabelSums(Struct, frozen=True):
 
     FLATTENED: ClassVar = ("sums",)
     label: str | None
-    sums: Sum
+    sums: figures.Sum
 
 
 class PrioritySums(Struct, frozen=True):
@@ -78,7 +67,7 @@ class PrioritySums(Struct, frozen=True):
 
     FLATTENED: ClassVar = ("sums",)
     priority: str
-    sums: Sum
+    sums: figures.Sum
 
 
 class WorkerUse(Struct, frozen=True):
@@ -87,14 +76,14 @@ class WorkerUse(Struct, frozen=True):
     FLATTENED: ClassVar = ("use",)
     worker: WorkerId  # same as `id`: other documents call it `worker`
     there_seconds: float
-    use: Use
+    use: figures.Use
 
 
 class ReportedJob(Struct, frozen=True):
     """One job of the report."""
 
     FLATTENED: ClassVar = ("job", "costs")
-    job: JobLine
+    job: figures.JobLine
     costs: Costs
 
 
@@ -113,12 +102,12 @@ class ReportDocument(Struct, frozen=True, kw_only=True):
     total: TotalSums
     labels: Sequence[LabelSums]
     priorities: Sequence[PrioritySums]
-    ends: Sequence[Ends]
+    ends: Sequence[figures.Ends]
     workers: Sequence[WorkerUse]
     jobs: Sequence[ReportedJob]
 
 
-def report_document(report: Report) -> ReportDocument:
+def report_document(report: figures.Report) -> ReportDocument:
     return ReportDocument(
         cluster=report.name,
         since=json_time(report.since),
@@ -127,24 +116,24 @@ def report_document(report: Report) -> ReportDocument:
         log_damage=report.log_damage,
         older=report.older,
         total=TotalSums(
-            total(report.jobs),
+            figures.total(report.jobs),
             retries=sum(job.retries for job in report.jobs),
             preemptions=sum(job.preemptions for job in report.jobs),
         ),
-        labels=[LabelSums(each.name or None, each) for each in by_label(report.jobs)],
-        priorities=[PrioritySums(each.name, each) for each in by_priority(report.jobs)],
-        ends=ends(report.jobs),
-        workers=[WorkerUse(each.worker.id, each.worker.seconds, each) for each in uses(report)],
+        labels=[LabelSums(each.name or None, each) for each in figures.by_label(report.jobs)],
+        priorities=[PrioritySums(each.name, each) for each in figures.by_priority(report.jobs)],
+        ends=figures.ends(report.jobs),
+        workers=[WorkerUse(each.worker.id, each.worker.seconds, each) for each in figures.uses(report)],
         jobs=[_job(each) for each in report.jobs],
     )
 
 
-def _job(job: JobLine) -> ReportedJob:
-    costs = total([job])
+def _job(job: figures.JobLine) -> ReportedJob:
+    costs = figures.total([job])
     return ReportedJob(job, Costs(costs.chip_seconds, costs.wasted, costs.task_seconds))
 
 
-def show_report(output: Output, report: Report) -> None:
+def show_report(output: Output, report: figures.Report) -> None:
     """Print resource use and waiting times: in total, by label, by outcome, by host and by job."""
     if output.as_json:
         output.document(report_document(report))
@@ -156,8 +145,8 @@ def show_report(output: Output, report: Report) -> None:
         output.show(*_summary(report, output.width))
 
 
-def _summary(report: Report, width: int) -> list[Text | Table]:
-    used = uses(report)
+def _summary(report: figures.Report, width: int) -> list[Text | Table]:
+    used = figures.uses(report)
     narrow = width < NARROW
     parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
     parts += [_header(report), text(""), _figures(report, used)]
@@ -167,17 +156,17 @@ def _summary(report: Report, width: int) -> list[Text | Table]:
     return [*parts, text(""), next_line(command)]
 
 
-def _header(report: Report) -> Text:
+def _header(report: figures.Report) -> Text:
     span = f"{clock_time(report.since)} to {clock_time(report.at)} UTC"
     return Text.assemble(
         text(report.name, "bold"), "  ", span, (f" ({duration(report.at - report.since)})", "dim")
     )
 
 
-def _figures(report: Report, used: Sequence[Use]) -> Table:
+def _figures(report: figures.Report, used: Sequence[figures.Use]) -> Table:
     if not report.jobs:
         return facts([("jobs", "none")])
-    everything = total(report.jobs)
+    everything = figures.total(report.jobs)
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.tries - job.retries for job in report.jobs)
     older = f"; {count(report.older, 'older job')} not shown" if report.older else ""
@@ -202,15 +191,15 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     )
 
 
-def _jobs_in_words(report: Report) -> str:
+def _jobs_in_words(report: figures.Report) -> str:
     """Return `3 running`, or `4 (1 failed, 3 running)`."""
     counts = state_counts(report)
     return f"{len(report.jobs):,} ({counts})" if ", " in counts else counts
 
 
-def _labels(report: Report, narrow: bool) -> list[Text | Table]:
+def _labels(report: figures.Report, narrow: bool) -> list[Text | Table]:
     """Return the table with a row for each label; empty if no job has a label."""
-    sums = by_label(report.jobs)
+    sums = figures.by_label(report.jobs)
     if not any(each.name for each in sums):
         return []
     headers = ("LABEL", "JOBS", "CHIP-HOURS", "WASTED", "TASK-HOURS", "MEDIAN WAIT", "LONGEST WAIT")
@@ -228,7 +217,7 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
     return [table(headers, rows, only=only, right=_RIGHT), *_more_words(len(sums), "label")]
 
 
-def _hours_cells(each: Sum) -> tuple[str, str, str]:
+def _hours_cells(each: figures.Sum) -> tuple[str, str, str]:
     """Return chip-hours, wasted chip-hours and task-hours."""
     return _hours_text(each.chip_seconds), _hours_text(each.wasted), _hours_text(each.task_seconds)
 
@@ -243,7 +232,7 @@ def _more_words(number: int, noun: str) -> Iterator[Text]:
         yield text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
 
 
-def _ends(report: Report) -> list[Text | Table]:
+def _ends(report: figures.Report) -> list[Text | Table]:
     rows = [
         (
             reason_words(each.reason),
@@ -251,13 +240,13 @@ def _ends(report: Report) -> list[Text | Table]:
             _hours_text(each.chip_seconds),
             _hours_text(each.task_seconds),
         )
-        for each in ends(report.jobs)
+        for each in figures.ends(report.jobs)
     ]
     headers = ("OUTCOME", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
     return [table(headers, rows, right=_RIGHT)] if rows else []
 
 
-def _hosts(used: Sequence[Use]) -> list[Text | Table]:
+def _hosts(used: Sequence[figures.Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
     rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     each = " EACH" if len(rows) < len(used) else ""
@@ -266,14 +255,14 @@ def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     return [*tables, *_more_words(len(rows), "host")]
 
 
-def _host_cells(use: Use) -> Row:
+def _host_cells(use: figures.Use) -> Row:
     busy = share(use.busy_seconds, use.worker.seconds)
     return use.worker.slice or "", busy, f"{use.attempts:,}" if use.attempts else "", str(use.lost or "")
 
 
-def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
+def _most_used(report: figures.Report, narrow: bool) -> list[Text | Table]:
     """Return the table of the jobs with the most chip-hours. If equal, the job with more task-hours is first."""
-    costs = [(job, total([job])) for job in report.jobs]
+    costs = [(job, figures.total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
@@ -282,7 +271,7 @@ def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
     return [*tables, *_more_words(len(costs), "job")]
 
 
-def _job_cells(job: JobLine, sums: Sum) -> Row:
+def _job_cells(job: figures.JobLine, sums: figures.Sum) -> Row:
     why = "; ".join(filter(None, (job.why, resubmission_words(job.again, job.tried_again))))
     times = duration(job.waited), duration(job.ran)
     return job.id, word_of(job.display), *_hours_cells(sums), *times, str(job.tries or ""), why
@@ -301,13 +290,13 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
-def share_of_available(chip_seconds: float, used: Iterable[Use]) -> str:
+def share_of_available(chip_seconds: float, used: Iterable[figures.Use]) -> str:
     """Return the used share of the available chip-hours. All chips are available while their worker is configured."""
     available = sum(use.worker.chips * use.worker.seconds for use in used)
     return f"{share(chip_seconds, available)} of {hours(available)} available" if available else "no chips"
 
 
-def state_counts(report: Report) -> str:
+def state_counts(report: figures.Report) -> str:
     """Return the number of jobs per state: `1 failed, 2 running`."""
     states = [word_of(job.display).lower() for job in report.jobs]
     return ", ".join(f"{states.count(each):,} {each}" for each in sorted(set(states)))
@@ -325,7 +314,7 @@ class WrittenDocument(Struct, frozen=True, kw_only=True):
     log_damage: Damage | None
 
 
-def show_written(output: Output, report: Report, path: Path, size: int) -> None:
+def show_written(output: Output, report: figures.Report, path: Path, size: int) -> None:
     output.warnings(report.messages)
     if output.as_json:
         output.document(
