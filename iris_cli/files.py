@@ -41,8 +41,11 @@ DISK = Disk()
 
 
 def open_safely(path: str | Path, flags: int) -> int:
-    """Open a file without following a symbolic link. A created file is private. Raises OSError."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+    """Open a file without following a symbolic link or waiting for the other end of a pipe. Raises OSError.
+
+    A created file is private.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
 
 
 class opened:  # noqa: N801  # reads like the context managers of the standard library

@@ -239,6 +239,7 @@ class StateDir:
     def has_log(self) -> bool:
         """Return True if there is a log. Raises ConfigError for the log of another cluster, and NotWritableError."""
         with writing(self.path):
+            access.check_readable(self.path)
             header = self._store.header()
             self._check_cluster(header, self._cluster_name)
             return header is not None

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.verify import salvage, verify
 from iris_cli.journal.state_dir import StateDir
-from tests.journal.samples import NOON, filled, state_in
+from tests.journal import histories
+from tests.journal.samples import HOST, NOON, filled, state_in
 
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
 FILES = ["events.jsonl", "HEAD", "lock", "lock.json"]
@@ -135,6 +136,22 @@ def test_a_special_file_is_rejected_without_blocking(state: StateDir, name: str,
 
     for act in (state.read, write, lambda: verify(state.path)):
         assert at_once(act, path) == [said]
+
+
+def test_a_pipe_in_place_of_a_log_with_a_snapshot_does_not_block(tmp_path: Path) -> None:
+    state = histories.state_in(tmp_path / "state")
+    state.create("lab")
+    with state.locked("iris drain") as writer:
+        writer.append([WorkerRegistered(worker=WorkerId("w"), connection=HOST)], at=NOON)
+    view = state.load()
+    assert view.cluster is not None
+    state.save_snapshot(view.cluster, always=True)
+    assert state.has_snapshot
+    log = state.path / "events.jsonl"
+    log.unlink()
+    os.mkfifo(log, 0o600)
+    for act in (state.load, state.has_log):
+        assert at_once(act, log) == [f"{log} is not a regular file"]
 
 
 def test_a_pipe_in_place_of_the_heartbeat_does_not_block(state: StateDir) -> None:

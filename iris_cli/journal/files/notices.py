@@ -32,7 +32,7 @@ class NoticeFile:
         """Return the state of notifications; None if the file is absent or damaged."""
         try:
             with (
-                opened(self._path, os.O_RDONLY | os.O_NONBLOCK) as fd,
+                opened(self._path, os.O_RDONLY) as fd,
                 os.fdopen(fd, "rb", closefd=False) as file,
             ):
                 line = file.read(_MAX_BYTES)

@@ -26,7 +26,6 @@ _EXCERPT = "telling"
 _END = re.compile("(out|err)@(0|[1-9][0-9]{0,14})")
 _PARTIAL = "partial"  # exists while the copy is incomplete
 _MAX_ID = 4096  # bytes
-_NO_PIPE = os.O_NONBLOCK  # if the name is a pipe, open must not block
 
 
 class PulledLogs:
@@ -66,9 +65,9 @@ class PulledLogs:
         path = self.path(attempt, stream)
         with files.writing(path):
             files.make_private(path.parent)
-            with files.opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
+            with files.opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT):
                 pass
-            with files.opened(path, os.O_WRONLY | os.O_CREAT | _NO_PIPE) as fd:
+            with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
                 if offset > os.fstat(fd).st_size:
                     return False
                 os.lseek(fd, offset, os.SEEK_SET)
@@ -125,7 +124,7 @@ class PulledLogs:
         path = self.directory / str(attempt) / _EXCERPT
         with files.writing(path):
             files.make_private(path.parent)
-            with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
+            with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                 files.write_all(self._disk, fd, lines)
 
     def excerpt(self, attempt: AttemptId) -> bytes:
@@ -140,7 +139,7 @@ class PulledLogs:
     def _opened(self, path: Path) -> Iterator[int | None]:
         with files.reading(path):
             try:
-                fd = files.open_safely(path, os.O_RDONLY | _NO_PIPE)
+                fd = files.open_safely(path, os.O_RDONLY)
             except (FileNotFoundError, NotADirectoryError):
                 yield None
                 return
@@ -173,7 +172,7 @@ class LogsDue:
         for name in names:
             with (
                 suppress(OSError, UsageError, ValueError),
-                files.opened(self._directory / name, os.O_RDONLY | _NO_PIPE) as fd,
+                files.opened(self._directory / name, os.O_RDONLY) as fd,
             ):
                 due[parse_token(name)] = parse_attempt_id(os.read(fd, _MAX_ID).decode())
         return due

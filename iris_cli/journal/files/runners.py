@@ -150,7 +150,7 @@ class Runners:
     def _hold_loop(self) -> RunnerLock | None:
         """Lock the loop's file. Wait for processes that only check the lock; return None if another loop holds it."""
         path = self._directory / LOOP
-        lock = RunnerLock(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+        lock = RunnerLock(path, open_safely(path, os.O_RDWR | os.O_CREAT))
         for _ in range(_TRIES):
             if lock.try_lock():
                 return lock
@@ -180,7 +180,7 @@ class Runners:
     @contextmanager
     def probing(path: Path) -> Iterator[bool]:
         """Yield whether the file's lock is free. During the block, no process can take it. Raises OSError."""
-        with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        with opened(path, os.O_RDONLY) as fd:
             yield try_lock(fd, shared=True)
 
     def _files(self) -> Iterator[tuple[Path, Runner | None]]:
@@ -226,7 +226,7 @@ def _read(path: Path) -> Runner:
     """Return the runner that a file describes. If the file can't be read, only the kind is known."""
     kind = path.name.partition("-")[0]
     try:
-        with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        with opened(path, os.O_RDONLY) as fd:
             return decode_record(Runner, {**json.loads(os.read(fd, _LIMIT)), "kind": kind})
     except (OSError, ValueError, TypeError, RecursionError):
         return Runner(kind=kind)
@@ -256,7 +256,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
 def read_loop_order(directory: Path) -> LoopOrder:
     """Return the last order. If the file is missing or can't be read, return an order that allows a loop."""
     try:
-        with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        with opened(directory / LOOP_ORDER, os.O_RDONLY) as fd:
             return decode(LoopOrder, os.read(fd, _LIMIT))
     except (OSError, ValueError):
         return LoopOrder()
@@ -323,7 +323,7 @@ def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
     """Return the content of the file; None if the file is missing or can't be read."""
     try:
-        with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        with opened(directory / HEARTBEAT, os.O_RDONLY) as fd:
             heartbeat = json.loads(os.read(fd, _MAX_HEARTBEAT))
     except (OSError, ValueError, RecursionError):
         return None
@@ -347,7 +347,7 @@ def _replace_heartbeat(directory: Path, disk: Disk, heartbeat: Mapping[str, obje
 def _heartbeat_locked(directory: Path) -> Iterator[None]:
     fd = -1
     with suppress(OSError):
-        fd = open_safely(directory / HEARTBEAT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+        fd = open_safely(directory / HEARTBEAT_LOCK, os.O_RDWR | os.O_CREAT)
         for _ in range(_HEARTBEAT_TRIES):
             if try_lock(fd):
                 break

@@ -61,7 +61,7 @@ class Workspaces:
         A process verifies each file once. Raises WorkspaceGoneError if the file is missing or damaged.
         """
         try:
-            file = os.fdopen(files.open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
+            file = os.fdopen(files.open_safely(self._file(workspace), os.O_RDONLY), "rb")
         except OSError as error:
             raise _gone_error(workspace, error.strerror or str(error)) from error
         try:

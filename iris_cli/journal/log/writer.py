@@ -67,7 +67,7 @@ def hold_lock(directory: Path, holder: LockHolder, timeout: float) -> Iterator[H
     while True:
         with ExitStack() as stack:
             try:  # reopen the file for each attempt, because it may have been replaced
-                fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+                fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT))
                 is_locked = lock_descriptor(fd, blocking=False)
             except OSError as error:
                 if error.errno in _NO_LOCKS:

@@ -35,7 +35,7 @@ class SnapshotFile:
 
     def __init__(self, path: Path) -> None:
         # If the path is a pipe, open must not block.
-        self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._fd = open_safely(path, os.O_RDONLY)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise form.DamagedSnapshotError("other users can write it")

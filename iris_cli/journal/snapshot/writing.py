@@ -61,7 +61,7 @@ class SnapshotDraft:
         """Durably replace `path` by the snapshot. Return None if another process is writing it."""
         first = seal(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
-        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # do not block if it is a pipe
+        with opened(draft, os.O_WRONLY | os.O_CREAT) as fd:
             if not (try_lock(fd) and is_in_place(fd, draft)):  # another process writes it, or has renamed it
                 return None
             try:

@@ -30,7 +30,7 @@ _LINGER_DIRECTORY = Path("/var/lib/systemd/linger")  # one file per user with li
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 MAX_LOOP_LOG = 256 << 10
 """Size in bytes at which the loop's log is rotated. One older log is kept."""
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 OWNER = "IRIS_LOOP_OWNER"
 """Environment variable with the path of a lock file. A loop with this variable ends if no process holds the lock."""
 COMMAND = "iris loop"
