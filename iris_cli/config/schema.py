@@ -22,6 +22,7 @@ from iris_cli.core import (
     ReplaceLost,
     ScaleGroup,
     WorkerId,
+    count,
 )
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
@@ -142,7 +143,7 @@ def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
     """Check that a slice has as many hosts as its type has VMs. Warn of an unknown type."""
     known = lookup(tpu_type)
     if known is None:
-        setting.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
+        setting.warn(f"TPU type {tpu_type} is unknown; assuming {count(hosts, 'VM')}")
     elif hosts != known.vms and not (known.chips_per_vm == _EIGHT_CHIPS and hosts == 2):
         setting.problem(
             f"{describe(tpu_type)} has {known.vms} hosts, not {hosts}",

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from iris_cli.demo import processes
 from iris_cli.demo.processes import make_key
-from iris_cli.errors import IrisError
+from iris_cli.errors import IrisError, NotWritableError
 
 _MARKER = ".iris-demo-cluster"
 _HOSTS = "hosts.json"
@@ -54,8 +54,12 @@ class LocalCluster:
 
     def claim(self) -> None:
         """Mark the empty directory as a demo's directory: `stop` may delete its content. Raises IrisError."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(self.root.iterdir()):
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_empty = not any(self.root.iterdir())
+        except OSError as error:
+            raise NotWritableError(f"{self.root} can't be used: {error.strerror or error}") from error
+        if not is_empty:
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
             raise IrisError(f"{self.root} is not empty", hint=hint if self._is_claimed() else "")
         (self.root / _MARKER).touch(mode=0o600)

@@ -194,6 +194,7 @@ def test_an_unknown_type_is_taken_as_it_is_with_a_warning(load: Load) -> None:
     assert raw(config, "s-7")["tpu-vm-count"] == 8
     assert len(config.warnings) == 1
     assert "slices[0].hosts: TPU type v9x-64 is unknown" in config.warnings[0]
+    assert load("slices: [{name: s, type: v9x-64, hosts: [h]}]").warnings[0].endswith("assuming 1 VM")
 
 
 def test_a_near_miss_among_regions_is_a_warning(load: Load) -> None:

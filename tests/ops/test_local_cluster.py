@@ -13,7 +13,7 @@ import pytest
 from iris_cli.cli import app
 from iris_cli.demo.cluster import LocalCluster
 from iris_cli.demo.processes import remove_tree
-from iris_cli.errors import IrisError
+from iris_cli.errors import ExitCode, IrisError
 
 
 @pytest.mark.parametrize("words", [["demo"], ["demo", "--keep"], ["demo", "--stop"]])
@@ -42,6 +42,11 @@ def test_a_demo_leaves_another_one_that_is_kept_alone(
     assert "is not empty" in said
     assert f"iris demo --stop --dir {tmp_path / 'lab'}" in said
     assert (tmp_path / "lab" / "file").exists()
+
+
+def test_a_demo_in_a_place_that_is_no_directory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["demo", "--dir", "/dev/null"]) == ExitCode.NOT_WRITABLE
+    assert capsys.readouterr().err == "error: /dev/null can't be used: File exists\n"
 
 
 def test_of_a_demo_that_was_killed_as_it_began_all_can_be_removed(tmp_path: Path) -> None:
