@@ -172,6 +172,19 @@ def test_requests_of_a_stopping_attempt_are_refused_while_its_gang_is_retried() 
         Inside(lab).submit()
 
 
+def test_a_job_that_is_not_there_is_compared_with_the_names_below_the_parent() -> None:
+    inside = Inside(parent())
+    inside.submit(name="eval")
+    for absent, hint in (
+        ("evla", "did you mean 'train/eval'?"),
+        ("train/evaal", "did you mean 'train/eval'?"),
+        ("other", "a task sees its own job and its child jobs"),
+    ):
+        with pytest.raises(NotFoundError) as refused:
+            inside.cancel(absent)
+        assert refused.value.hint == hint
+
+
 # Limits, and what is hostile
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core import Job, JobRequest, Limits, Origin, Workspace, did_you_mean, format_memory
+from iris_cli.core import Job, JobRequest, Limits, Origin, Workspace, format_memory
 from iris_cli.core.constraints import Constraint, merge_constraints
 from iris_cli.core.events.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
 from iris_cli.core.evolve import Draft
@@ -21,6 +21,7 @@ from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, s
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
 from iris_cli.core.model.job_fields import JOB_FIELDS
+from iris_cli.core.text import nearest
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 PACKED_SIZE_FACTOR = 4
@@ -49,12 +50,16 @@ def visible_job(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId
     own_job = caller.task.job
     if job is None or job == own_job:
         return own_job
-    if not job.startswith(f"{own_job}/") or job not in cluster.jobs:
-        descendants = [each for each in cluster.jobs if each.startswith(f"{own_job}/")]
-        suggestion = did_you_mean(clip(f"{own_job}/{job.removeprefix(f'{own_job}/')}", 200), descendants)
+    prefix = f"{own_job}/"
+    if not job.startswith(prefix) or job not in cluster.jobs:
+        # Compare without the prefix, which would make all names similar.
+        names = [each.removeprefix(prefix) for each in cluster.jobs if each.startswith(prefix)]
+        found = nearest(clip(job.removeprefix(prefix), 200), names)
         raise NotFoundError(
             f"{own_job} has no child job {clip(job)}",
-            hint=suggestion or "a task sees its own job and its child jobs",
+            hint=f"did you mean {prefix + found!r}?"
+            if found
+            else "a task sees its own job and its child jobs",
         )
     return job
 
