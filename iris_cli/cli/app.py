@@ -168,7 +168,8 @@ def _find_command(words: Sequence[str]) -> str:
 def open_streams() -> None:
     """Replace stdout and stderr by streams that handle write errors, for every library that prints.
 
-    A closed stream (`>&-`) becomes /dev/null. Otherwise the next opened file, such as the log, would get its number.
+    Characters that the encoding of the locale lacks are printed as escapes. A closed stream (`>&-`) becomes /dev/null.
+    Otherwise the next opened file, such as the log, would get its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -257,6 +258,6 @@ def _replace_writer(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
     return io.TextIOWrapper(
         kind(io.FileIO(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace",
         line_buffering=stream.line_buffering or stream.write_through,
     )

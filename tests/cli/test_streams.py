@@ -127,6 +127,24 @@ def test_what_a_command_found_out_is_its_exit_code_where_it_cannot_be_written(
     assert (done.returncode, done.stderr.endswith(FULL)) == (6, True)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_the_encoding_lacks_are_printed_as_escapes(encoding: str, idle: ClusterFiles) -> None:
+    submitted = subprocess.run(
+        idle.iris("launch", "--no-schedule", "--name", "job", "--cpu", "1", "--", "echo", "日本\n"),
+        env=idle.environment,
+        check=False,
+    )
+    assert submitted.returncode == 0
+    shown = subprocess.run(
+        idle.iris("status", "job"),
+        env={**idle.environment, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert rb"\u65e5\u672c\u23ce" in shown.stdout
+
+
 def test_messages_that_cannot_be_written_change_nothing(full: int, idle: ClusterFiles) -> None:
     done = ran(idle, "status", stderr=full)
     assert (done.returncode, done.stdout) == (0, ran(idle, "status").stdout)
