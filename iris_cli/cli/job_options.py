@@ -133,6 +133,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.VARIABLE_FILE: _read_variables,
     Kind.LABELS: partial(parse_pairs, "--label"),
     Kind.LINES: _read_lines,
+    Kind.DIRECTORY: str,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
 """Parsers of a single value. `_read` puts the name of the option in front of their error messages."""

@@ -265,7 +265,7 @@ def _check_gang(cluster: Cluster, job: Job) -> Iterator[str]:
     if len(groups) != job.slices or None in groups:
         names = ", ".join(str(key.value) if key else "no group" for key in groups)
         yield f"{job.id}: is on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
-    share = job.replicas // job.slices
+    share = job.replicas // max(1, job.slices)
     for members in groups.values() if job.resources.device_type == "tpu" else ():
         vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
         if not len(members) == share == vms.value:  # the ranks of a TPU gang use every VM of a slice

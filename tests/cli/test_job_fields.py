@@ -11,6 +11,7 @@ import pytest
 import yaml
 from msgspec.structs import fields
 
+from iris_cli.cli.job_options import parse_request
 from iris_cli.core.model.job import JobRequest
 from iris_cli.errors import ExitCode
 from tests.support.site import Site
@@ -166,6 +167,10 @@ def test_every_field_is_among_them() -> None:
     assert {item.name for item in fields(JobRequest)} - told == (
         shipped | inside_a_task | of_the_cluster | of_another_job | of_a_terminal | of_a_script
     )
+
+
+def test_a_directory_is_text_in_the_request_as_its_type_says() -> None:
+    assert parse_request({"workdir": Path("work")}, ("a",)).workdir == "work"
 
 
 def test_an_image_that_could_be_an_option_is_refused_and_nothing_is_recorded(site: Site) -> None:

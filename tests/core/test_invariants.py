@@ -323,6 +323,13 @@ def test_two_slices_must_carry_equal_blocks() -> None:
     assert "gang: 3 ranks on a-0, b-0, b-1, of a slice of 2 VMs" in breaches(broken)
 
 
+def test_a_gang_on_no_slices_is_reported_like_other_breaches() -> None:
+    lab = Lab().slice("a").job("gang", replicas=2, group_by="tpu-name").schedule()
+    broken = lab.cluster.copy()
+    change_job(broken, GANG, slices=0)
+    assert breaches(broken) == ["gang: is on a, not on 0 groups of tpu-name"]
+
+
 def test_a_rank_that_ended_may_lose_its_host() -> None:
     lab = Lab().slice("a").job("gang", tpu="v4-16").schedule().reports("gang/* running")
     lab.reports("gang/task-0 exited 0").configure("a-0")
