@@ -236,7 +236,7 @@ def forget(
     forgotten = operation.forget(session, worker, dead=dead, reason=reason)
     _print_changes(iris, "forgotten", [forgotten], [worker])
     if forgotten in session.hosts and not iris.output.as_json:
-        iris.output.message(f"{worker} is still in cluster.yaml: the next cycle registers it again")
+        iris.output.message(f"{worker} is still in cluster.yaml: a cycle registers it again")
 
 
 def unwedge(
