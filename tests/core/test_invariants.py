@@ -324,8 +324,7 @@ def test_two_slices_must_carry_equal_blocks() -> None:
 
 
 def test_a_gang_on_no_slices_is_reported_like_other_breaches() -> None:
-    lab = Lab().slice("a").job("gang", replicas=2, group_by="tpu-name").schedule()
-    broken = lab.cluster.copy()
+    broken = Lab().slice("a").job("gang", replicas=2, group_by="tpu-name").schedule().cluster
     change_job(broken, GANG, slices=0)
     assert breaches(broken) == ["gang: is on a, not on 0 groups of tpu-name"]
 
