@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import Workspace
-from iris_cli.errors import LockedError, WorkspaceGoneError
+from iris_cli.errors import LockedError, NotWritableError, WorkspaceGoneError
 from iris_cli.journal.files.unneeded import find_unneeded_files
 from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.files import gc
@@ -189,6 +189,25 @@ def test_files_that_nobody_reads_go_from_the_state_directory_and_only_they(
     assert all(each.removed for each in gc.remove(session, found).files)  # though somebody else was first
     assert list((state / "logs").iterdir()) == list((state / "archive").iterdir()) == []
     assert (precious / "file").read_text() == "mine"
+
+
+def test_files_of_a_full_disk_go_before_anything_is_recorded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = site.session()
+    torn = session.state.path / "torn-20261120T140309.120Z"
+    torn.write_bytes(b"x" * 5000)
+    os.utime(torn, (site.clock.now() - 10,) * 2)
+
+    def write_record(*_: object) -> None:
+        assert not torn.exists()
+        raise NotWritableError("no space left")
+
+    found = gc.find(session)
+    monkeypatch.setattr("iris_cli.ops.files.gc.observe.record_answers", write_record)
+    with pytest.raises(NotWritableError):
+        gc.remove(session, found)
+    assert not torn.exists()
 
 
 def test_what_somebody_else_removes_meanwhile_is_no_longer_found(

@@ -147,18 +147,20 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
         called_at = session.clock.now()
         return observe.validated_answer(session, call.context, called_at, call.act())
 
-    while calls := _next_calls(session, files_by_worker):
+    calls = _next_calls(session, files_by_worker)
+    if calls:
         session.lock_once()  # BEFORE deleting, because the deletion must be recorded
+    files = _remove_files(session, found.files)  # first, because on a full disk the log needs their space
+    while calls:
         for batch in session.fan_out(calls, send, what="removing"):
             with session.transaction() as draft:
                 observe.record_answers(session, draft, batch)
             for answer in batch:
                 worker = answer.context.worker
                 files_by_worker[worker] = _with_answer(session.cluster, files_by_worker[worker], answer)
+        calls = _next_calls(session, files_by_worker)
     _remove_caches(session, files_by_worker, older_than)
-    return structs.replace(
-        found, workers=tuple(files_by_worker.values()), files=_remove_files(session, found.files)
-    )
+    return structs.replace(found, workers=tuple(files_by_worker.values()), files=files)
 
 
 def _needed_hashes(cluster: Cluster) -> frozenset[str]:
