@@ -189,16 +189,17 @@ def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
             "scheduling timeout exceeded",
         ),
         (
-            JobRequest(command=("true",), after=("first",)),
+            JobRequest(command=("true",), after=("first", "done")),
             "0s",
-            "dependency did not succeed: first",
+            "dependency did not succeed: first (KILLED)",
         ),
     ],
 )
 def test_why_says_when_the_next_cycle_will_give_up(
     asked: JobRequest, then: str, prospect: str, cycle_ago: float, then_it_ends: str, tmp_path: Path
 ) -> None:
-    lab = Lab().worker("w").job("first").cancel("first").job("job", asked).advance(then)
+    lab = Lab().worker("w").job("done").schedule().reports("done/* exited 0")
+    lab.job("first").cancel("first").job("job", asked).advance(then)
     (wait,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job").waits
     assert wait.prospect == prospect + then_it_ends
 

@@ -205,3 +205,11 @@ def _task_display(task: Task, pending: str) -> str:
 def _failed_display(end: End) -> str:
     exited = end.reason in _WITH_EXIT and end.exit_code is not None
     return f"{TaskState.FAILED} exit {end.exit_code}" if exited else TaskState.FAILED
+
+
+def dependency_reason(cluster: Cluster, job: Job) -> str:
+    """Return a text with the failed dependencies of a job."""
+    states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
+    failures = {each: state for each, state in states.items() if state is None or state.is_failure}
+    failed = [f"{each} ({state or 'unknown'})" for each, state in failures.items()]
+    return f"dependency did not succeed: {', '.join(failed)}"

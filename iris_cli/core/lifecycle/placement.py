@@ -10,6 +10,7 @@ from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.display import dependency_reason
 from iris_cli.core.scheduling import Assignment, Plan
 
 FIRST_PORT = 30_000
@@ -27,7 +28,11 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
     """Record the decisions of a plan. Return the new attempts."""
-    explain_late, explain_failed = partial(_timeout_reason, plan), partial(_dependency_reason, draft.cluster)
+    explain_late = partial(_timeout_reason, plan)
+
+    def explain_failed(job: Job, _: TaskId) -> str:
+        return dependency_reason(draft.cluster, job)
+
     _end_unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, explain_late)
     _end_unschedulable(draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, explain_failed)
     return record_assignments(draft, plan, plan.assignments, new_token)
@@ -75,11 +80,3 @@ def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
     reason = plan.too_late.get(job.id if job.is_gang else task)
     text = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
     return f"{text}: {reason.text}" if reason is not None else text
-
-
-def _dependency_reason(cluster: Cluster, job: Job, _: TaskId) -> str:
-    """Return a text with the failed dependencies of a job."""
-    states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
-    failures = {each: state for each, state in states.items() if state is None or state.is_failure}
-    failed = [f"{each} ({state or 'unknown'})" for each, state in failures.items()]
-    return f"dependency did not succeed: {', '.join(failed)}"

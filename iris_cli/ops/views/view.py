@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, pattern, values_in_memory
+from iris_cli.core.lifecycle.display import dependency_reason
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
 from iris_cli.core.units import count, format_duration, parse_duration
 from iris_cli.errors import UsageError
@@ -118,9 +119,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             return f"ready{self.next_words('starts in the next cycle')}"
         if task in self._timed_out:
             return f"scheduling timeout exceeded{self.next_words('ends in the next cycle')}"
-        return (
-            f"dependency did not succeed: {', '.join(job.after)}{self.next_words('ends in the next cycle')}"
-        )
+        return f"{dependency_reason(self.cluster, job)}{self.next_words('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> Mapping[str, int]:
         """Return the distinct prospects of a job's pending tasks, with the number of tasks of each.
