@@ -102,6 +102,25 @@ def test_nobody_takes_the_place_of_a_gang_that_waits_for_the_silent_host(tmp_pat
     assert site.hosts["w1"].running == ["gang/task-1"]
 
 
+def test_nobody_takes_the_free_worker_of_a_gang_while_its_last_rank_is_being_stopped(tmp_path: Path) -> None:
+    """`other` has gone past the gang while the call to stop its rank hangs, so `behind` would have, too."""
+    site = Site(tmp_path, "w0", "w1", "w2")
+    site.hosts["w2"].rack = "b"
+    site.cycle()
+    site.gang("gang", 2, max_retries_failure=1)
+    site.cycle()
+    site.clock.time += site.session().limits.gang_reserve_after
+    site.launch("behind", cpu=4.0, **on("r"))
+    site.launch("other", cpu=4.0)
+    site.hosts["w0"].exits("gang/task-0", code=1)
+    with while_hanging(site.hosts["w1"], "stop", lambda: patient_cycle(site)) as hangs:
+        assert hangs.wait(SAFETY_NET)
+        until(lambda: site.hosts["w2"].running == ["other/task-0"])
+        assert site.task("behind").state is TaskState.PENDING
+    site.cycle()
+    assert [site.hosts[name].running for name in ("w0", "w1")] == [["gang/task-0"], ["gang/task-1"]]
+
+
 def test_a_deadline_that_has_passed_is_weighed_with_all_answers(site: Site) -> None:
     """So the end of the task names what it lacked, and not the host that was slow."""
     site.launch("block", cpu=4.0, **on("b"))

@@ -69,6 +69,9 @@ class LiteralPlan:
                 self.timed_out.append(str(task.id))
             elif reasons:
                 self.waiting[job.id if job.is_gang else str(task.id)] = reasons
+                if job.is_gang and reasons == ["stopping"] and len(pending) == job.replicas:
+                    self.cycle.stopping.add(job.id)
+                    yield task
             else:
                 yield task
 

@@ -58,6 +58,7 @@ class LiteralScheduler:
     backoff_max: float = 600.0
     unconfirmed_stops: Collection[str] = ()
     jobs: Mapping[JobId, Job] = field(default_factory=dict)
+    stopping: set[JobId] = field(default_factory=set)  # gangs that reserve, but are not placed
     placements: list[Placement] = field(default_factory=list)
     reservations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timed_out: list[str] = field(default_factory=list)
@@ -89,7 +90,7 @@ class LiteralScheduler:
         self.timed_out += (str(task.id) for task in late)
         rest = [task for task in tasks if task not in late]
         if job.is_gang:
-            if rest and not self._place_gang(job, rest):
+            if rest and not self._place_gang(job, rest) and job.id not in self.stopping:
                 self.waiting[job.id] = job, rest
             return
         left_over = []
@@ -194,7 +195,7 @@ class LiteralScheduler:
                 met = sum(_preferences(desk, job) for desk in chosen)
                 ranked.append(((-met, len(fitting)), place, members, chosen))
         best = best_set(job, ranked, by_distance=True)
-        if best:
+        if best and job.id not in self.stopping:
             seats = [desk for *_, chosen in best for desk in chosen]
             for task, desk in zip(tasks, seats, strict=True):
                 self._take(job, task, desk)

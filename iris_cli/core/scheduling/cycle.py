@@ -54,22 +54,24 @@ def find_assignments(
     gang_reserve_after: float = 600.0,
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
+    stopping_gangs: Collection[JobId] = (),
     offered: Collection[Device] = (),
 ) -> SchedulingResult:
     """Decide the assignments of one cycle at `now`, in seconds since the epoch.
 
     If `pending_tasks` is a mapping (`TasksByJob`), all its tasks must be pending. The input is not changed, and its
     order has no effect. Workers in `unconfirmed_stops` accept no new tasks. After `gang_reserve_after` seconds (0:
-    never), workers are reserved for a pending gang and for a task that needs a large part of a worker. A cool-down
-    longer than `backoff_max` is ignored: only a wrong clock can cause it. `offered`: devices that scale groups can add;
-    a job that needs one of them is not reported as "will never run".
+    never), workers are reserved for a pending gang and for a task that needs a large part of a worker. The last round
+    of the `stopping_gangs` has not ended: workers are reserved for them, but they are not placed. A cool-down longer
+    than `backoff_max` is ignored: only a wrong clock can cause it. `offered`: devices that scale groups can add; a job
+    that needs one of them is not reported as "will never run".
     """
     queue = build_queue(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.samples])
     requirements = [Requirement(job, context) for job in queue.samples]
     reservations = Reservations(context, gang_reserve_after, get_job)
-    result = _place_all(queue.entries, requirements, context, reservations)
+    result = _place_all(queue.entries, requirements, context, reservations, stopping_gangs)
     no_job: Unmet = dict.fromkeys(queue.tasks_of_unknown_jobs, _NO_JOB)
     decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
@@ -79,6 +81,7 @@ def find_assignments(
         get_job=get_job,
         workers=fleet.workers,
         unconfirmed_stops=unconfirmed_stops,
+        stopping_gangs=stopping_gangs,
         now=now,
         decide=decide,
     )
@@ -118,6 +121,7 @@ def _place_all(
     requirements: Sequence[Requirement],
     context: SchedulingContext,
     reservations: Reservations,
+    stopping_gangs: Collection[JobId],
 ) -> _Placements:
     """Place the tasks of each job in the queue, in order, if they fit. A large cycle takes most of its time here."""
     result = _Placements([], [], {}, {})
@@ -134,6 +138,8 @@ def _place_all(
             problem = why_malformed(job, tasks)
             if problem is not None:
                 malformed[job_id] = (problem,)
+            elif job_id in stopping_gangs:
+                gangs.reserve(job, requirement)
             elif not gangs.place(job, tasks, requirement, placed):
                 unmet[job_id] = requirement
             continue

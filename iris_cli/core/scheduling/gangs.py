@@ -30,13 +30,17 @@ class GangPlacer:
                     placed.append(assign(self.context, requirement, task, position))
                 return True
             requirement.exhausted = True
+        self.reserve(job, requirement)
+        return False
+
+    def reserve(self, job: Job, requirement: Requirement) -> None:
+        """Reserve workers for a gang that has been pending for long enough."""
         reservations = self._reservations
         if job.submitted_at <= reservations.latest_submission and reservations.are_allowed(job):
             blocking = reservations.blocking_attempts(requirement.need)
             found = self._search(requirement).find_reservable(blocking)
             if found:
                 reservations.reserve(job.id, *found, requirement.need)
-        return False
 
     @cached_by_argument
     def _search(self, requirement: Requirement) -> GroupSearch:

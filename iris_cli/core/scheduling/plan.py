@@ -64,8 +64,9 @@ def plan(
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
 
     The plan holds back jobs that the operator holds, jobs with `missing` secrets or files, jobs with open dependencies,
-    and tasks and gangs with live attempts. Scheduling timeouts still apply, except while a job waits for the operator,
-    for a dependency, or because of its `max_running`. `offered` are the devices that scale groups could add.
+    and tasks and gangs with live attempts; such a gang may still reserve workers. Scheduling timeouts still apply,
+    except while a job waits for the operator, for a dependency, or because of its `max_running`. `offered` are the
+    devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
@@ -74,7 +75,6 @@ def plan(
         if job.end is None and not job.cancelled:
             gate.admit(job, tasks)
     affinity, stops = SliceAffinity(cluster), _unconfirmed_stops(cluster)
-
     reserve_after = limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after
 
     def run_cycle(
@@ -90,14 +90,15 @@ def plan(
             gang_reserve_after=reserve_after,
             backoff_max=limits.backoff_max,
             unconfirmed_stops=stops,
+            stopping_gangs=gate.stopping_gangs,
             offered=offered,
         )
 
-    result, waiting_for_own_slices = run_cycle(gate.ready), dict[WaitingKey, Reason]()
+    result, waiting_for_own_slices = run_cycle(gate.competing), dict[WaitingKey, Reason]()
     while more := affinity.reasons_to_wait(result, waiting_for_own_slices):
         waiting_for_own_slices |= more
         gate.hold_back(more)
-        result = run_cycle(gate.ready)
+        result = run_cycle(gate.competing)
     timed_out = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
     # A cycle without scheduling timeouts gives the reasons why these tasks were pending.
     repeated = (
@@ -122,7 +123,10 @@ def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
 
 
 class _Gate:
-    """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't."""
+    """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't.
+
+    `stopping_gangs`: the tasks of the gangs that are held back only because attempts of their last round still live.
+    """
 
     def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
         self._cluster = cluster
@@ -130,9 +134,15 @@ class _Gate:
         self._missing = missing
         self._jobs_with_missing_inputs = missing.jobs
         self.ready: TasksByJob = {}
+        self.stopping_gangs: TasksByJob = {}
         self.held_back: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.timed_out: list[TaskId] = []
         self.failed: list[TaskId] = []
+
+    @property
+    def competing(self) -> TasksByJob:
+        """The tasks that compete in the cycle, and the gangs that only reserve workers."""
+        return self.ready | self.stopping_gangs
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Divide the pending tasks of one job into `ready`, `held_back`, `timed_out`, and `failed` (can never run)."""
@@ -152,7 +162,10 @@ class _Gate:
             timed_out, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in timed_out]
         if job.is_gang:
-            self._hold_back_or_admit(job.id, job, tasks, (*reasons, *self._reasons_of_gang(job)))
+            stops = self._reasons_of_gang(job)
+            if stops and not reasons and len(tasks) == job.replicas:
+                self.stopping_gangs[job.id] = tasks
+            self._hold_back_or_admit(job.id, job, tasks, (*reasons, *stops))
         else:
             for task in tasks:
                 self._hold_back_or_admit(

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import AttemptId, Cluster, JobId, TaskId, TaskState, Token, WorkerCondition, WorkerId
+from iris_cli.core import (
+    AttemptId,
+    AttemptState,
+    Cluster,
+    JobId,
+    TaskId,
+    TaskState,
+    Token,
+    WorkerCondition,
+    WorkerId,
+)
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import Silence
@@ -324,13 +334,18 @@ def _new_token(session: Session) -> Callable[[], Token]:
 
 
 def _with_suspects(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluster:
-    """Return the cluster with these workers marked SUSPECT, so that nothing is placed on them."""
+    """Return the cluster with these workers marked SUSPECT, so that nothing is placed on them.
+
+    Nothing is placed on a worker that is stopping attempts. It is not marked, so that it can be reserved.
+    """
     if not unanswered:
         return cluster
+    stopping = {each.worker for _, each in cluster.live_attempts() if each.state is AttemptState.STOPPING}
     suspects = {
         worker.id: structs.replace(worker, condition=WorkerCondition.SUSPECT, reason="no answer yet")
         for worker in cluster.workers.values()
         if worker.id in unanswered and worker.condition is WorkerCondition.HEALTHY
+        if worker.id not in stopping
     }
     return structs.replace(cluster, workers={**cluster.workers, **suspects})
 

@@ -160,6 +160,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     get_job: Callable[[JobId], Job | None]
     workers: Sequence[Worker]
     unconfirmed_stops: UnconfirmedStops
+    stopping_gangs: Collection[JobId]
     now: float
     decide: Callable[..., Iterable[Assignment]]
 
@@ -210,7 +211,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         """The first turn that left tasks unplaced, by signature."""
         found: dict[Signature, int] = {}
         for turn, (job, tasks) in enumerate(self.competitors):
-            if self._placed_by_job.get(job.id, 0) < len(tasks):
+            if self._placed_by_job.get(job.id, 0) < len(tasks) and job.id not in self.stopping_gangs:
                 found.setdefault(job.signature, turn)
         return found
 
@@ -237,6 +238,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
             [_changed_worker(worker, change) for worker in self.workers],
             lambda each: changed if each == job_id else self.get_job(each),
             unconfirmed_stops=self._stops_after(change),
+            stopping_gangs=self.stopping_gangs,
         )
         before = Counter(each.worker for each in self.placed if each.task.job == job_id)
         placed = Counter(each.worker for each in placed_after if each.task.job == job_id)
@@ -250,6 +252,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
             workers,
             self.get_job,
             unconfirmed_stops=self.unconfirmed_stops,
+            stopping_gangs=self.stopping_gangs,
         )
         return sum(each.task.job == job.id for each in after) > self._placed_by_job.get(job.id, 0)
 
