@@ -12,6 +12,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import AttemptState, Task, TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from tests.support.literal_reasons import in_order, reasons_of
 from tests.support.literal_scheduler import LiteralScheduler
 
@@ -69,7 +70,12 @@ class LiteralPlan:
                 self.timed_out.append(str(task.id))
             elif reasons:
                 self.waiting[job.id if job.is_gang else str(task.id)] = reasons
-                if job.is_gang and reasons == ["stopping"] and len(pending) == job.replicas:
+                if (
+                    job.is_gang
+                    and reasons == ["stopping"]
+                    and len(pending) == job.replicas
+                    and self._soon(job)
+                ):
                     self.cycle.stopping.add(job.id)
                     yield task
             else:
@@ -81,6 +87,14 @@ class LiteralPlan:
         stops = any(attempt.live for each in together for attempt in each.attempts)
         unsettled = job.is_gang and job.rounds > job.settled_rounds
         return ["stopping"] * (stops or unsettled)
+
+    def _soon(self, job: Job) -> bool:
+        """Return True if the live attempts can be stopped now."""
+        live = [each for task in self._tasks(job) for each in task.attempts if each.live]
+        hosts = [self.cluster.workers[each.worker] for each in live]
+        return all(each.condition is WorkerCondition.HEALTHY for each in hosts) and not any(
+            each.unkillable for each in live
+        )
 
     def _fate(self, name: JobId) -> str:
         """Return the state of a job on which another job depends."""

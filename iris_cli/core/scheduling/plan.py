@@ -9,7 +9,17 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId
+from iris_cli.core import (
+    AttemptState,
+    Cluster,
+    Device,
+    JobId,
+    Limits,
+    Task,
+    TaskId,
+    WorkerCondition,
+    WorkerId,
+)
 from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
@@ -125,7 +135,7 @@ def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
 class _Gate:
     """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't.
 
-    `stopping_gangs`: the tasks of the gangs that are held back only because attempts of their last round still live.
+    `stopping_gangs`: the tasks of the gangs that are held back only because their last round is being stopped.
     """
 
     def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
@@ -163,7 +173,7 @@ class _Gate:
             self.timed_out += [task.id for task in timed_out]
         if job.is_gang:
             stops = self._reasons_of_gang(job)
-            if stops and not reasons and len(tasks) == job.replicas:
+            if stops and not reasons and len(tasks) == job.replicas and self._stops_soon(job.id):
                 self.stopping_gangs[job.id] = tasks
             self._hold_back_or_admit(job.id, job, tasks, (*reasons, *stops))
         else:
@@ -234,6 +244,14 @@ class _Gate:
         if not reasons and job.rounds > job.settled_rounds:
             reasons.append(Reason(kind=ReasonKind.STOPPING, text="waiting for its last round to end"))
         return reasons
+
+    def _stops_soon(self, job: JobId) -> bool:
+        """Return whether no live attempt of a gang is unkillable or on an unhealthy worker."""
+        workers = self._cluster.workers
+        return all(
+            not attempt.unkillable and workers[attempt.worker].condition is WorkerCondition.HEALTHY
+            for _, attempt in self._cluster.live_attempts_of(job)
+        )
 
     @cached_by_argument
     def _job_state(self, job: JobId) -> JobState | None:
