@@ -246,10 +246,11 @@ class _Gate:
         return reasons
 
     def _stops_soon(self, job: JobId) -> bool:
-        """Return whether no live attempt of a gang is unkillable or on an unhealthy worker."""
-        workers = self._cluster.workers
+        """Return whether no live attempt of a gang is unkillable or on a worker that is unhealthy or gone."""
+        workers = self._cluster.workers.values()
+        healthy = {each.id for each in workers if each.condition is WorkerCondition.HEALTHY}
         return all(
-            not attempt.unkillable and workers[attempt.worker].condition is WorkerCondition.HEALTHY
+            attempt.worker in healthy and not attempt.unkillable
             for _, attempt in self._cluster.live_attempts_of(job)
         )
 
