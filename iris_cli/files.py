@@ -45,7 +45,11 @@ def open_safely(path: str | Path, flags: int) -> int:
 
     A created file is private.
     """
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)
+    except BlockingIOError:  # a server of network files leases the file: wait until it gives the lease back
+        return os.open(path, flags, PRIVATE_FILE)
 
 
 class opened:  # noqa: N801  # reads like the context managers of the standard library

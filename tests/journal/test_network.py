@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
+from iris_cli.files import opened
 from iris_cli.journal import access
 from iris_cli.journal.access import network_file_system, parse_mount_command
 from tests.journal.samples import NOON, filled, state_in
@@ -145,3 +148,27 @@ def test_a_warning_that_cannot_be_recorded_is_repeated(tmp_path: Path) -> None:
     for _ in range(2):
         with state_in(state.path).locked("iris drain") as writer:
             assert writer.messages
+
+
+_LEASE = """
+import fcntl, os, sys, time
+fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK)
+print("leased", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="only Linux has leases")
+def test_a_file_that_a_server_leases_is_opened_when_the_server_gives_it_back(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    log.write_text("")
+    server = subprocess.Popen([sys.executable, "-c", _LEASE, log], stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"leased\n"
+        with opened(log, os.O_WRONLY | os.O_APPEND) as fd:
+            assert os.write(fd, b"line") == 4
+        assert server.wait() == -signal.SIGIO  # so it gave the lease back
+    finally:
+        server.kill()
+        server.communicate()
