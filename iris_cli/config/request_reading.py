@@ -134,7 +134,6 @@ _job_id = reading.parsed(parse_job_id)
 
 
 def _text_up_to(limit: int) -> Callable[[Setting], str]:
-
     def read(setting: Setting) -> str:
         found = reading.scalar_text(setting)
         if len(found) > limit:

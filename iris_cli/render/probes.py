@@ -8,7 +8,6 @@ from functools import partial
 from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
-from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, WorkerObstacles
 from iris_cli.ops.workers.workers import HostKey, ProbeResult
@@ -61,17 +60,17 @@ def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
     if output.as_json:
         output.document(ProbesDocument([_probed_worker(each) for each in results]))
         return
-    alike = group_pairs(
-        ((_probe_words(each), each.seen.hint if isinstance(each.seen, Silence) else each.seen.warnings), each)
-        for each in results
-    )
-    for (words, _), same in alike.items():
-        workers, seen = fold(each.worker.id for each in same), same[0].seen
-        print_line = output.failed if isinstance(seen, Silence) else output.done
+    alike: dict[tuple[str, str, tuple[str, ...]], list[ProbeResult]] = {}
+    for each in results:
+        hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
+        alike.setdefault((_probe_words(each), hint, warnings), []).append(each)
+    for (words, hint, warnings), same in alike.items():
+        workers = fold(each.worker.id for each in same)
+        print_line = output.failed if isinstance(same[0].seen, Silence) else output.done
         print_line(f"{workers}: {words}")
-        if isinstance(seen, Silence) and seen.hint:
-            output.message(f"hint: {seen.hint}")
-        for warning in () if isinstance(seen, Silence) else seen.warnings:
+        if hint:
+            output.message(f"hint: {hint}")
+        for warning in warnings:
             output.message(f"{workers}: {warning}")
 
 

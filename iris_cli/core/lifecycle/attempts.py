@@ -234,11 +234,17 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
     elif (
         marked_since is not None
         and not 0 < silent_after <= report.last_output_ago
-        # Newer output begins at least `silent_after` after the mark; half of that is enough, because times are inexact.
-        # Otherwise this answer is older than the answer that marked the task quiet, although it arrived later.
-        and not (silent_after <= draft.at - marked_since and abs(since - marked_since) < silent_after / 2)
+        and not _is_older(draft.at, marked_since, since, silent_after)
     ):
         draft.record(event(since=None))
+
+
+def _is_older(now: float, marked: float, reported: float, silent_after: float) -> bool:
+    """Return whether this answer is older than the answer that marked the task quiet, although it arrived later.
+
+    Newer output is at least `silent_after` later than `marked`. Half of that is enough, because times are inexact.
+    """
+    return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
 
 def went_quiet(

@@ -25,8 +25,8 @@ def count_silences(
     settings for `replace_lost`. The caller must then decide whether the returned jobs and their rounds have ended.
     """
     last_answers = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
-    answered = (worker for worker, answer in last_answers.items() if not isinstance(answer, Silence))
-    healthy = [worker for each in answered if _is_healthy(worker := draft.cluster.workers[each])]
+    answered = [worker for worker, answer in last_answers.items() if not isinstance(answer, Silence)]
+    healthy = [each for each in map(draft.cluster.workers.__getitem__, answered) if _is_healthy(each)]
     connected = _is_connected(draft.cluster)
     affected: list[JobId] = []
     for worker_id, answer in last_answers.items():

@@ -64,8 +64,14 @@ class NodeAccess(StrEnum):
 
 
 SLURM_VARIABLES = (
-    *("HOME", "KRB5CCNAME", "LOGNAME", "PATH", "SHELL"),
-    *("SLURM_CONF", "SLURM_CONF_SERVER", "USER"),
+    "HOME",
+    "KRB5CCNAME",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "USER",
 )
 """The only variables of iris that Slurm's commands get. They copy their environment into jobs and steps, and other
 variables hold secrets, or options (`SBATCH_*`, `SLURM_*`) of an allocation around iris."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.core.messages.notices import NoticeState
-from iris_cli.files import Disk, opened, replace_file, try_lock
+from iris_cli.files import Disk, open_safely, opened, replace_file, try_lock
 from iris_cli.journal import layout
 from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.log.position import is_intact, seal, unseal
@@ -59,9 +59,12 @@ class NoticeFile:
 
     def lock(self) -> int | None:
         """Return a descriptor that holds the lock until it is closed; None if another process holds the lock."""
-        with suppress(OSError), ExitStack() as stack:
-            fd = stack.enter_context(opened(self._directory / layout.NOTICES_LOCK, os.O_RDWR | os.O_CREAT))
+        try:
+            fd = open_safely(self._directory / layout.NOTICES_LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError:
+            return None
+        with suppress(OSError):
             if try_lock(fd):
-                stack.pop_all()
                 return fd
+        os.close(fd)
         return None

@@ -305,6 +305,7 @@ def ends(jobs: Iterable[JobLine]) -> list[Ends]:
 def uses(report: Report) -> list[Use]:
     """Return the use of each worker, in the order of `report.workers`."""
     by_worker = group_pairs((each.worker, each) for job in report.jobs for each in job.attempts)
+    attempts_of = (by_worker.get(index, []) for index in range(len(report.workers)))
     return [
         Use(
             worker=worker,
@@ -312,8 +313,7 @@ def uses(report: Report) -> list[Use]:
             attempts=len(attempts),
             lost=sum(each.reason in HOST_REASONS for each in attempts),
         )
-        for index, worker in enumerate(report.workers)
-        for attempts in [by_worker.get(index, [])]
+        for worker, attempts in zip(report.workers, attempts_of, strict=True)
     ]
 
 
