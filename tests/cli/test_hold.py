@@ -51,9 +51,10 @@ def test_a_second_call_changes_nothing(config: Path, capsys: pytest.CaptureFixtu
 def test_a_held_job_says_so_and_what_to_type(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["--config", str(config), "hold", "late", "train"]) == ExitCode.OK
     assert capsys.readouterr().out.splitlines() == ["late: held", "train: held; 2 started tasks continue"]
-    for words in (["status"], ["status", "late"], ["why", "late"]):
-        assert app.run(["--config", str(config), *words]) == ExitCode.OK
-        assert "held until `iris release late`" in capsys.readouterr().out
+    for job in ("late", "train"):  # one is pending, one is running
+        for words in (["status"], ["status", job], ["why", job]):
+            assert app.run(["--config", str(config), *words]) == ExitCode.OK
+            assert f"held until `iris release {job}`" in capsys.readouterr().out
     assert app.run(["--config", str(config), "history", "late"]) == ExitCode.OK
     assert "job late held" in capsys.readouterr().out
 

@@ -57,6 +57,11 @@ def _format_coarse_duration(seconds: float) -> str:
     return format_duration(seconds - seconds % _MINUTE if seconds >= _MINUTE else float(max(0, int(seconds))))
 
 
+def describe_hold(job: Job) -> str:
+    """Return ``held until `iris release train` ``, or '' if the job is not held or has ended."""
+    return f"held until `iris release {job.id}`" if job.held_at is not None and job.end is None else ""
+
+
 def describe_quiet_attempt(attempt: Attempt, now: float) -> str:
     """Return `quiet 42m in load (data.py:3)`, `quiet 42m` without a known function, or '' if not marked quiet."""
     if attempt.quiet_since is None:

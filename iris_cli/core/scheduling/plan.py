@@ -22,6 +22,7 @@ from iris_cli.core import (
 )
 from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
+from iris_cli.core.model.waiting import describe_hold
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.explain.explain import Waiting
 from iris_cli.core.scheduling.order import TasksByJob, group_by_job, has_timed_out, split_timed_out
@@ -231,8 +232,8 @@ class _Gate:
             text = f"waiting for {', '.join(unfinished)} to succeed"
             have = len(states) - len(unfinished)
             reasons.append(Reason(kind=ReasonKind.AFTER, text=text, need=len(states), have=have))
-        if job.held_at is not None:
-            reasons.append(Reason(kind=ReasonKind.HELD, text=f"held until `iris release {job.id}`"))
+        if held := describe_hold(job):
+            reasons.append(Reason(kind=ReasonKind.HELD, text=held))
         return tuple(reasons)
 
     def _reasons_of_gang(self, job: Job) -> list[Reason]:

@@ -11,7 +11,7 @@ from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, dep
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
-from iris_cli.core.model.waiting import describe_overdue, describe_quiet_tasks
+from iris_cli.core.model.waiting import describe_hold, describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause, retry_words
 from iris_cli.ops.outcomes.durations import elapsed, first_start, job_ran
@@ -31,10 +31,10 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
     `display` is the state shown on the screen. `task_displays` counts the tasks by the state shown on the screen.
     `workers` are the workers of the job's live attempts, by rank. `stopping` is the number of attempts that are being
-    stopped. `why` says why the job is pending, or why it ended. `retry` is the failure that is being retried. `overdue`
-    says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet` names the quiet tasks.
-    `duration` is the time in which tasks of the job ran, or null. `again` is the ended job from which this job was
-    resubmitted. `tried_again` are the jobs resubmitted from this job.
+    stopped. `why` says why the job is pending or why it ended, or that a running job is held. `retry` is the failure
+    that is being retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet`
+    names the quiet tasks. `duration` is the time in which tasks of the job ran, or null. `again` is the ended job from
+    which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
     """
 
     id: JobId
@@ -206,7 +206,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         return cause_words(view.cluster, job, view.state)
     pending = (task.id for task in tasks if task.state is TaskState.PENDING)
     words = view.prospects(job, pending)
-    first, number = next(iter(words.items()), ("", 0))
+    first, number = next(iter(words.items()), (describe_hold(job), 0))
     if len(words) < 2:
         return first
     return f"{number} of {sum(words.values())} pending tasks: {first} (others: iris why {job.id})"

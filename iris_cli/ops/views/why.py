@@ -12,7 +12,12 @@ from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.model.waiting import describe_overdue, describe_quiet_attempt, describe_quiet_tasks
+from iris_cli.core.model.waiting import (
+    describe_hold,
+    describe_overdue,
+    describe_quiet_attempt,
+    describe_quiet_tasks,
+)
 from iris_cli.ops.names import find_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed, state_since
@@ -159,13 +164,14 @@ def _why_job(view: View, job: Job) -> Why:
     quiet = describe_quiet_tasks(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet or has_unhealthy_worker(view.cluster, job)
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
+    fields = _tasks_fields(view, job, tasks)
     return Why(
-        **_tasks_fields(view, job, tasks),
+        **fields,
         subject=job.id,
         kind="job",
         state=state,
         display=job_display(view.cluster, job.id),
-        cause=cause_words(view.cluster, job, view.state),
+        cause=cause_words(view.cluster, job, view.state) or ("" if fields["waits"] else describe_hold(job)),
         failure=failure,
         retry=retry_words(view.cluster, job, view.state),
         overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
