@@ -21,7 +21,7 @@ def main() -> None:
         from iris_cli.cli.failures import report_interrupt
 
         words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
-        os._exit(report_interrupt(as_json="--json" in words))
+        os._exit(report_interrupt("interrupted", as_json="--json" in words))
 
 
 if __name__ == "__main__":

@@ -51,9 +51,13 @@ class ConfigError(IrisError):
 
 
 class NotFoundError(IrisError):
-    """An unknown job, task or worker."""
+    """An unknown job, task or worker. `worker`: the unknown name, if it could be the name of a worker."""
 
     exit_code = ExitCode.NOT_FOUND
+
+    def __init__(self, message: str, *, hint: str = "", worker: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.worker = worker
 
 
 class UnschedulableError(IrisError):

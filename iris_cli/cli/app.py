@@ -93,8 +93,10 @@ def _call_and_report(action: Callable[[], int | None], *, verbose: bool, as_json
         # The reader of the pipe has exited (`iris history | head`). This is not a failure.
         drop_output()
         return ExitCode.OK
-    except (KeyboardInterrupt, failures.CommandInterruptedError):
-        return failures.report_interrupt(as_json=as_json)
+    except KeyboardInterrupt:
+        return failures.report_interrupt("interrupted", as_json=as_json)
+    except failures.CommandInterruptedError as error:
+        return failures.report_interrupt(error.message, as_json=as_json)
     except IrisError as error:
         if isinstance(error, OutputError):
             drop_output()

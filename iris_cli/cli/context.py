@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import field
 
-from iris_cli.errors import IrisError, NotFoundError
+from iris_cli.cli.failures import CommandInterruptedError
+from iris_cli.errors import ExitCode, IrisError, NotFoundError, NotWritableError
 from iris_cli.ops.cluster_handle import ClusterHandle
 from iris_cli.render.console import Output
 
@@ -84,11 +85,26 @@ class Context(ClusterHandle, dict=True):
             self.output.warning(f"warning: {error.message}")
             return None
 
-    def add_damage(self, error: NotFoundError) -> None:
-        """Change the error if this command has read a damaged log, because the name may be after the damage."""
+    def prepare_error(self, error: NotFoundError | NotWritableError) -> None:
+        """Explain an unknown name: the worker is not registered yet, or the log is damaged before the name.
+
+        If the state can't be written, the error says why no cycle follows: `leave` does not print it again.
+        """
+        if isinstance(error, NotWritableError):
+            self.has_printed_no_cycles = True
+            return
+        if any(error.worker in session.hosts for session in self._sessions):
+            error.hint = "it is configured, but no cycle has registered it yet: iris schedule"
         if damage := next(filter(None, (session.damage for session in self._sessions)), None):
             error.message += " in the valid part of the log"
             error.hint = f"{damage.what}; {damage.hint}"
+
+    def interrupted(self, text: str) -> int:
+        """Print that Ctrl-C ended a wait. Return the exit code, or with --json raise CommandInterruptedError."""
+        if self.output.as_json:
+            raise CommandInterruptedError(text) from None
+        self.output.message(text)
+        return ExitCode.INTERRUPTED
 
     def leave(self) -> None:
         """End the command: start the background loop if the command left work that needs cycles."""

@@ -68,11 +68,11 @@ def _document(error: IrisError) -> str:
     return json_text(ErrorDocument(fields))
 
 
-def report_interrupt(*, as_json: bool = False) -> ExitCode:
+def report_interrupt(text: str, *, as_json: bool) -> ExitCode:
     """Print that Ctrl-C ended the command."""
     if as_json:
-        return report(CommandInterruptedError("interrupted"), verbose=False, as_json=True)
-    sys.stderr.write("interrupted\n")
+        return report(CommandInterruptedError(text), verbose=False, as_json=True)
+    sys.stderr.write(clean_line(text) + "\n")
     return ExitCode.INTERRUPTED
 
 

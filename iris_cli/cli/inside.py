@@ -53,8 +53,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     try:
         replies = iris.outbox.final_answers(names, timeout)
     except KeyboardInterrupt:
-        iris.output.message(f"stopped waiting; {render.continue_words(names)}")
-        return ExitCode.INTERRUPTED
+        return iris.interrupted(f"stopped waiting for {', '.join(names)}")
     answers = (None if each is None else decode_answer(each, JobAnswer) for each in replies)
     found = dict(zip(names, answers, strict=True))
     render.show_waited_inside(iris.output, found)

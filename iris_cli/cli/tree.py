@@ -25,7 +25,7 @@ from iris_cli.cli.command_types import (
 )
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.errors import ExitCode, NotFoundError
+from iris_cli.errors import ExitCode, NotFoundError, NotWritableError
 from iris_cli.render.console import Output
 
 _EXAMPLES = """
@@ -55,9 +55,9 @@ class Root(Group):
         try:
             try:
                 return super().invoke(ctx)
-            except NotFoundError as error:
+            except (NotFoundError, NotWritableError) as error:
                 if isinstance(ctx.obj, Context):
-                    ctx.obj.add_damage(error)
+                    ctx.obj.prepare_error(error)
                 raise
             finally:
                 if isinstance(ctx.obj, Context):  # false if a global option was invalid

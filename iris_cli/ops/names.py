@@ -60,7 +60,8 @@ def find_task(cluster: Cluster, text: str, kinds: str) -> Task:
 
 def unknown_name(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
     """Return the error for an unknown id. `kinds`: what the id could be, such as `job, task or worker`."""
-    return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
+    worker = text if "worker" in kinds else ""
+    return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds), worker=worker)
 
 
 def unknown_task(cluster: Cluster, task: TaskId) -> NotFoundError:

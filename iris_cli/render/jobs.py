@@ -361,7 +361,8 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
         _print_states(output, ended)
     still_open = [job for job, answer in found.items() if answer is None]
     if still_open:
-        output.warning(f"the wait timed out; {continue_words(still_open)}")
+        names = ", ".join(still_open)
+        output.warning(f"the wait timed out; no end reported for {names}: iris status {still_open[0]}")
 
 
 def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:

@@ -116,7 +116,7 @@ def check(ann: Operator, why: str, *, obeying: bool) -> None:
     with begin(ann, "watch --once", obeying=obeying) as process:
         out, text = process.communicate(timeout=PATIENCE)
     assert process.returncode == 10, text
-    assert "error: " in text
+    assert [line.partition(" ")[0] for line in text.splitlines()] == ["error:", "hint:"]
     assert not [words for words in PROMISES if words in text + out], text + out
     last = seen(ann, obeying=obeying)
     assert last.startswith("stopped watching; job pending; ")
@@ -141,7 +141,11 @@ def test_on_a_read_only_disk_nobody_is_promised_a_cycle(ann: Operator, tmp_path:
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        check(there, "state can't be written: Read-only file system, no cycle can run: ", obeying=False)
+        check(
+            there,
+            "state can't be written: Read-only file system, no cycle can run: use --state-dir",
+            obeying=False,
+        )
 
     on_a_small_disk(disk, attempt, size="16m")
 

@@ -332,6 +332,32 @@ def test_a_name_that_may_be_after_the_damage_is_not_said_to_be_unknown(
     assert "'train'" not in error or "'train' in the valid part of the log" in error
 
 
+@pytest.mark.parametrize(
+    "words", [("stacks", "train"), ("exec", "train", "--", "true"), ("export", "train", "--to", "sbatch")]
+)
+def test_a_command_that_reads_a_damaged_log_warns(
+    words: tuple[str, ...], iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = config.parent / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:-1], lines[-1].replace(b'"seq"', b'"sew"')]))
+    (config.parent / "state" / "snapshot").unlink(missing_ok=True)
+    iris(*words)
+    assert f"is damaged at line {len(lines)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("why", "cpu-9"), ("worker", "show", "cpu-9"), ("worker", "drain", "cpu-9"), ("ssh", "cpu-9")]
+)
+def test_a_configured_worker_that_no_cycle_has_registered_is_named_as_such(
+    words: tuple[str, ...], iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("cluster: {name: lab}\nworkers: [{id: cpu-9, host: nowhere.invalid}]\n")
+    assert iris(*words) == ExitCode.NOT_FOUND
+    hint = "it is configured, but no cycle has registered it yet: iris schedule"
+    assert capsys.readouterr().err.splitlines()[-1] == f"hint: {hint}"
+
+
 def test_an_error_about_a_name_mentions_a_damaged_archive(
     iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -243,7 +243,7 @@ def test_answers_are_read_and_printed(task: Task) -> None:
         assert (code, json.loads(out)["timed_out"], err) == (
             1,
             True,
-            "the wait timed out; a/slow continues\n",
+            "the wait timed out; no end reported for a/slow: iris status a/slow\n",
         )
         assert json.loads(out)["jobs"] == [{"job": "a/x", "state": "SUCCEEDED", "reason": "ä SUCCEEDED"}]
         assert task.iris("cancel", "a/b") == (0, "cancelled a/b\n", "")

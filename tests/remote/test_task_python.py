@@ -155,13 +155,22 @@ def test_every_option_of_a_job_is_known_but_those_of_files_and_jobs_that_the_ope
     assert flags - set(OPTIONS) == {"--env-file", "--workdir", "--again", "--failed"}
 
 
+STOPPED = '{"schema_version": 1, "error": {"message": "%s", "hint": "", "exit_code": 130}}\n'
+
+
 @pytest.mark.parametrize(
-    ("number", "code", "says"),
-    [(signal.SIGINT, 130, "stopped waiting; train/eval continues\n"), (signal.SIGTERM, 143, "")],
+    ("number", "code", "says", "options"),
+    [
+        (signal.SIGINT, 130, "stopped waiting for train/eval\n", ()),
+        (signal.SIGINT, 130, STOPPED % "stopped waiting for train/eval", ("--json",)),
+        (signal.SIGTERM, 143, "", ()),
+    ],
 )
-def test_a_signal_takes_the_wait_back(number: signal.Signals, code: int, says: str, task: Task) -> None:
+def test_a_signal_takes_the_wait_back(
+    number: signal.Signals, code: int, says: str, options: tuple[str, ...], task: Task
+) -> None:
     process = subprocess.Popen(
-        [task.program, "wait", "train/eval"],
+        [task.program, "wait", "train/eval", *options],
         env=task.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -37,6 +37,7 @@ def exec_(
         raise UsageError(f"--timeout {timeout[:20]} must be more than 0 and at most one day")
     session = iris.session("iris exec")
     results = run(session, target, command_words(iris), ranks=tuple(rank or ()), timeout=seconds)
+    iris.output.warnings(session.messages)
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

@@ -40,7 +40,9 @@ def export(
     if is_job_file(Path(what)):
         source = from_file(Path(what), defaults_of(iris))
     else:
-        source = from_state(iris.session("iris export"), what)
+        session = iris.session("iris export")
+        source = from_state(session, what)
+        iris.output.warnings(session.messages)
     exported = write(source, engine, image=image, queue=queue, strict=strict)
     if out is not None:
         from iris_cli.ops.setup.init import write_text

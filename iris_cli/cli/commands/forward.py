@@ -44,6 +44,7 @@ def forward(
     wanted = operation.parse_request(port)
     session = iris.session("iris forward")
     task = operation.find_task(session.view(), what, wanted)
+    iris.output.warnings(session.messages)
     location = operation.port_location(session.cluster, task.id, wanted.remote)
     destination = location if isinstance(location, operation.PortLocation) else None
     local = wanted.local or (

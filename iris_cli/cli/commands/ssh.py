@@ -37,7 +37,9 @@ def ssh(
     """
     from iris_cli.ops.workers.execute import ssh_command
 
-    words = ssh_command(iris.session("iris ssh"), what)
+    session = iris.session("iris ssh")
+    words = ssh_command(session, what)
+    iris.output.warnings(session.messages)
     if iris.output.as_json:
         iris.output.document(SshDocument(words))
     elif show:

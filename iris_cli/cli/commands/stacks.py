@@ -37,7 +37,9 @@ def stacks(
     from iris_cli.render.logs.stacks import show_stacks
 
     consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""
-    results = ask(iris.session("iris stacks"), target, ranks=tuple(rank or ()), consent=consent)
+    session = iris.session("iris stacks")
+    results = ask(session, target, ranks=tuple(rank or ()), consent=consent)
+    iris.output.warnings(session.messages)
     show_stacks(iris.output, results, target)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
@@ -52,8 +51,7 @@ def wait_and_print(
     except KeyboardInterrupt:
         names = " ".join(jobs)
         continues = f"{render.continue_words(jobs)}: iris wait {names}, or iris cancel {names}"
-        iris.output.message(f"stopped waiting; {iris.take_no_cycles_reason() or continues}")
-        return ExitCode.INTERRUPTED
+        return iris.interrupted(f"stopped waiting; {iris.take_no_cycles_reason() or continues}")
     no_cycles = iris.take_no_cycles_reason() if result.open else ""
     cycles = iris.cycles_for_json(session)
     render.show_waited(

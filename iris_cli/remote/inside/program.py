@@ -84,7 +84,10 @@ class Commands:
                 self.requests.put(name, "wait", {"job": job})
             answers = self.requests.wait(names, timeout)
         except KeyboardInterrupt:
-            self.output.print_message(f"stopped waiting; {' '.join(jobs)} continues")
+            text = f"stopped waiting for {', '.join(jobs)}"
+            if self.output.as_json:
+                return self.output.print_failure(Failure(text, "", ExitCode.INTERRUPTED))
+            self.output.print_message(text)
             return 130
         finally:
             for name in names:
@@ -93,8 +96,9 @@ class Commands:
         not_ended = [job for job, answer in zip(jobs, answers) if not answer]
         self.output.print_ended(found, timed_out=bool(not_ended))
         if not_ended:
+            still_open, first = ", ".join(not_ended), not_ended[0]
             self.output.print_warning(
-                f"the wait timed out; {', '.join(not_ended)} {'continue' if not_ended[1:] else 'continues'}"
+                f"the wait timed out; no end reported for {still_open}: iris status {first}"
             )
             return 1
         states = [each["state"] for each in found]
