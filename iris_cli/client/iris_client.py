@@ -225,7 +225,7 @@ class IrisClient:
     ) -> Job:
         """Submit an ended job again as a new job. `command` and `fields` override the values of the ended job.
 
-        `failed`: submit only the unsuccessful tasks of an array, with the same indices. The new job has no `after`. Not
+        `failed`: submit only the unsuccessful tasks of an array, with the same indexes. The new job has no `after`. Not
         available inside a task. Raises NotFoundError, and UsageError if the job has not ended or its workspace was
         deleted. See also `submit`.
         """
@@ -282,7 +282,7 @@ class Job:
     ) -> JobState:
         """Wait until the job has ended, and return its state.
 
-        `stream_logs_from` selects the tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
+        `stream_logs_from` selects the tasks whose output is streamed: an index, several indexes, a task id, or `"all"`.
         The method calls `on_line` with each line (default: print it with control characters replaced). On the
         operator's machine this method runs cycles. Inside a task, it waits even if no cycles are running.
 
@@ -342,7 +342,7 @@ def _id(job: str | HasId) -> JobId:
 
 
 def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the selected indices; () for all tasks, None for no task. Raises UsageError."""
+    """Return the selected indexes; () for all tasks, None for no task. Raises UsageError."""
     if chosen is None:
         return None
     if isinstance(chosen, str):

@@ -103,7 +103,7 @@ class Constraint(Value, frozen=True):
             wanted = "one or more values" if self.op is ConstraintOp.IN else "no list of values"
             raise ValueError(f"{self.op} on {self.key!r} takes {wanted}")
         if self.op in _ORDER and self.value is not None and not self.value.is_number:
-            raise ValueError(f"{self.op} on {self.key!r} compares numbers, not the text {self.value.value!r}")
+            raise ValueError(f"{self.key!r}: > >= < <= compare numbers, not the text {self.value.value!r}")
 
     def _convert_raw_fields(self) -> None:
         values: object = self.values
@@ -214,7 +214,7 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
     allowed: frozenset[str] | None = None
     for constraint in (c for c in constraints if c.required and c.key == REGION_ATTRIBUTE_KEY):
         if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
-            raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in, not {constraint.op}")
+            raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in")
         names = frozenset(_region_name(each) for each in constraint.operands)
         if allowed is not None and not allowed & names:
             one, other = (", ".join(sorted(each)) for each in (allowed, names))

@@ -245,4 +245,5 @@ def test_a_state_directory_that_is_named_is_meant(
     assert iris("status").code == 0
     assert iris("register-endpoint", "http", "80").code == 2
     assert iris("launch", "--request-id", "x", "--", "true").code == 2
+    assert iris("launch", "--no-inherit-constraints", "--", "true").code == 2
     assert list((task.directory / "outbox").iterdir()) == []

@@ -211,6 +211,7 @@ def test_head_is_not_said_to_be_damaged_because_the_first_line_is(state: StateDi
 def test_a_log_that_is_gone_is_found_by_its_head(state: StateDir) -> None:
     (state.path / "events.jsonl").unlink()
     (finding,) = verify(state.path).findings
+    assert finding.line == 1
     assert finding.what == "HEAD says it was committed, but the log ends at seq 0"
     assert salvage(state.path, now=NOON, actor="me@laptop").kept == 0
     state_in(state.path).create("lab")

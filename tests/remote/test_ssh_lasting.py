@@ -9,6 +9,7 @@ import pytest
 
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer
+from tests.support.odd_server import odd_server
 from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
 
@@ -27,6 +28,13 @@ def test_a_server_that_forbids_ports_and_terminals_is_recognized(ssh: SshTranspo
     with pytest.raises(NoAnswer) as refused:
         ssh.open_terminal(host.target(), "true", "xterm", SIZE, PATIENCE)
     assert refused.value.hint == "set PermitTTY yes in the sshd_config of the worker"
+
+
+def test_a_server_without_terminals_is_not_told_to_permit_them(ssh: SshTransport, ssh_lab: SshLab) -> None:
+    [host] = ssh_lab(1)
+    with odd_server(host, lambda *_: None) as server, pytest.raises(NoAnswer) as refused:
+        ssh.open_terminal(host.target(port=server.port), "true", "xterm", SIZE, PATIENCE)
+    assert refused.value.hint == "its SSH server has no terminals: iris launch --follow -- COMMAND ..."
 
 
 def test_a_blocked_reader_gets_the_end_when_the_connection_is_cut(ssh: SshTransport, ssh_lab: SshLab) -> None:

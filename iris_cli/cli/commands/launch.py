@@ -63,6 +63,11 @@ def launch(
 
     Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
+    if no_inherit_constraints and not iris.is_in_task:
+        raise UsageError(
+            "--no-inherit-constraints is only available inside a task",
+            hint="drop it: a job submitted here inherits no constraints",
+        )
     request = _request(iris, fields, request_id, jobfile or [])
     if dry_run:
         return _show_plan(iris, request)

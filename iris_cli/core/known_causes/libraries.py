@@ -76,7 +76,7 @@ TPU = (
     Rule(name="tpu-kernel", source=f"{_ERRORS}0200",
          text=("halted*BoundsCheck", "Semaphore*has a nonzero value upon exit from a Mosaic kernel"),
          cause="a custom kernel reads out of bounds, or doesn't wait for a transfer that it started",
-         fix="Check the indices, and wait for each DMA and semaphore of the Pallas kernel."),
+         fix="Check the indexes, and wait for each DMA and semaphore of the Pallas kernel."),
     Rule(name="tpu-halted", source=f"{_ERRORS}0200",
          text=("Core halted unexpectedly", "Accelerator device halted prematurely",
                "The program continuator has halted unexpectedly"),

@@ -287,8 +287,8 @@ def _check_job(job: Job) -> None:
     for row in JOB_FIELDS:
         if row.kind is Kind.COUNT:
             _check_minimum(0, row.name, getattr(job, row.name), 0)
-        elif row.kind is Kind.DURATION and not 0 <= (getattr(job, row.name) or 0.0) <= 366 * 86400:
-            raise UsageError(f"{row.name} must be between 0 and one year, not {getattr(job, row.name)}")
+        elif row.kind is Kind.DURATION and not 0 <= (seconds := getattr(job, row.name) or 0.0) <= 366 * 86400:
+            raise UsageError(f"{row.name} must be between 0 and one year, not {seconds:.0f} seconds")
     for taint in job.tolerations:
         if not is_name(taint):
             raise UsageError(f"{clip(taint)!r} is not the name of a taint")

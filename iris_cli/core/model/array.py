@@ -25,7 +25,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
     for part in parts.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise UsageError(f"{clip(text)!r} is not a list of indices", hint=_HINT)
+            raise UsageError(f"{clip(text)!r} is not a list of indexes", hint=_HINT)
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step == 0:
             raise UsageError(f"{clip(part)!r} has no indexes", hint=_HINT)

@@ -33,7 +33,7 @@ class Kind(Enum):
     CHOICE = "a word"
     DURATION = "seconds, or a duration such as `90s`, `10m`, `2h`"
     SIGNAL = "`NAME@TIME`"
-    ARRAY = "indices, such as `0-9,20` or `0-99%4`"
+    ARRAY = "indexes, such as `0-9,20` or `0-99%4`"
     CONSTRAINTS = "a list of constraints"
     TAINTS = "a list of names of taints"
     JOB = "a name of a job"

@@ -269,7 +269,7 @@ def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault
         what = "HEAD names another line than this one"
     else:
         return []
-    return [Fault(kind=kind, line=end.line, offset=end.offset, seq=head.seq, what=what)]
+    return [Fault(kind=kind, line=max(1, end.line), offset=end.offset, seq=head.seq, what=what)]
 
 
 class SalvageReport(Struct, frozen=True, kw_only=True):

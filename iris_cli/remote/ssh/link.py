@@ -186,7 +186,11 @@ class Link:
             channel.exec_command(command)
             channel.settimeout(None)
         except Exception as error:  # not only the library's types: the connection may be lost
-            hint = "set PermitTTY yes in the sshd_config of the worker" if self.is_alive() else ""
+            hint = ""
+            if self.is_alive() and "OpenSSH" in self._transport.remote_version:
+                hint = "set PermitTTY yes in the sshd_config of the worker"
+            elif self.is_alive():
+                hint = "its SSH server has no terminals: iris launch --follow -- COMMAND ..."
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable_text(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 

@@ -38,7 +38,7 @@ PICTURES = {
             "iris launch --name score --cpu 1 -- python3 eval.py",
             "iris launch --name sims --array 0-9%2 --keep-going -- simulate",
             "iris launch --name llama --tpu v5litepod-16 -- python3 train.py",
-            "iris launch --no-inherit-constraints --name index -- true",
+            "iris launch --name index -- true",
             "iris launch --force --tpu v5litepod-256 --name bert -- true",
         ),
     ),
@@ -63,6 +63,7 @@ PICTURES = {
         then=(
             "iris launch --replica 3 -- true",
             "iris launch --cpu 1",
+            "iris launch --no-inherit-constraints -- true",
             "iris launch --tpu v5lite-pod-16 -- true",
             "iris launch --tpu v5litepod-256 -- true",
             "iris status trian",
