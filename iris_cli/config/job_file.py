@@ -33,6 +33,13 @@ def load_job_file(path: Path) -> JobRequest:
     return request or JobRequest()
 
 
+def require_command(request: JobRequest, path: Path) -> JobRequest:
+    """Return the request of a job file. Raises UsageError if it has no command."""
+    if not request.command:
+        raise UsageError(f"{path} has no command", hint="add command: or script: to the file")
+    return request
+
+
 duration = reading.parsed(parse_duration)
 """Reader of seconds: `90s`, `10m`, `2h` or a number."""
 size = reading.parsed(parse_memory)

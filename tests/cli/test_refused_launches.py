@@ -68,3 +68,21 @@ def test_a_job_that_ends_at_once_says_so(config: Path, capsys: pytest.CaptureFix
     capsys.readouterr()
     assert app.run([*iris, "launch", "--name", "second", "--after", "first", "--", "true"]) == ExitCode.OK
     assert "second: UNSCHEDULABLE: dependency did not succeed: first (KILLED" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "words"),
+    [
+        ("a.yaml", "command: 'true'\nworkdir: no", 3, "a.yaml: workdir: no is not a directory"),
+        ("a.sh", "#!/bin/sh\n#IRIS --workdir no\n", 3, "a.sh: workdir: no is not a directory"),
+        ("a.yaml", "name: a", 2, "a.yaml has no command\nhint: add command: or script: to the file"),
+    ],
+)
+def test_the_error_about_a_job_file_names_the_file(
+    name: str, text: str, code: int, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_text(text)
+    launch = ["--config", str(config), "launch", "--dry-run", name]
+    assert app.run(launch) == code
+    assert words in capsys.readouterr().err
+    assert app.run([*launch, "--workdir", ".", "--", "true"]) == 0  # options override the file

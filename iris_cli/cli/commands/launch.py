@@ -1,5 +1,6 @@
 """`iris launch`: submit a job, run one cycle, print its id."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, com
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.core import JobId, JobRequest, WorkerId
@@ -120,18 +121,24 @@ _YAML = (".yaml", ".yml")
 
 def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
     """Add the fields of a job file or job script to a request. The words after `--` become the script's arguments."""
+    from iris_cli.config.job_file import load_job_file, require_command
+    from iris_cli.config.job_script import load_job_script
     from iris_cli.core.lifecycle.request_fields import merge_requests
 
-    if path.suffix in _YAML:
-        from iris_cli.config.job_file import load_job_file
-
-        return merge_requests(given, load_job_file(path))
+    is_yaml = path.suffix in _YAML
+    loaded = load_job_file(path) if is_yaml else load_job_script(path)
+    if given.workdir is None and loaded.workdir is not None and not os.path.isdir(loaded.workdir):
+        raise ConfigError(
+            f"{path}: workdir: {loaded.workdir} is not a directory",
+            hint="a relative path begins at the directory of this file",
+        )
+    merged = merge_requests(given, loaded)
+    if is_yaml:
+        return require_command(merged, path)
     from msgspec.structs import replace
 
-    from iris_cli.config.job_script import load_job_script
     from iris_cli.ops.workspace.pack import name_of_script
 
-    merged = merge_requests(given, load_job_script(path))
     return replace(merged, command=(f"./{name_of_script(merged)}", *(given.command or ())))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from iris_cli.config.job_file import load_job_file
+from iris_cli.config.job_file import load_job_file, require_command
 from iris_cli.config.job_script import is_script, load_job_script
 from iris_cli.config.schema import Defaults
 from iris_cli.core import AttributeValue, Cluster, Job, JobRequest, attributes, clip, lookup, parse_job_id
@@ -70,7 +70,8 @@ def defaults_of(handle: ClusterHandle) -> Defaults:
 
 def from_file(path: Path, defaults: Defaults) -> Source:
     """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
-    job_request = load_job_file(path) if path.suffix in _YAML else _script_request(path)
+    is_yaml = path.suffix in _YAML
+    job_request = require_command(load_job_file(path), path) if is_yaml else _script_request(path)
     request = merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
