@@ -67,7 +67,7 @@ def launch(
     if no_inherit_constraints and not iris.is_in_task:
         raise UsageError(
             "--no-inherit-constraints is only available inside a task",
-            hint="drop it: a job submitted here inherits no constraints",
+            hint="drop it: only jobs that a task submits inherit constraints",
         )
     request = _request(iris, fields, request_id, jobfile or [])
     if dry_run:
