@@ -23,6 +23,7 @@ from iris_cli.ops import autoscale
 from tests.simulation import scaling as worlds
 from tests.simulation.cloud import SimProvider
 from tests.simulation.planting import Mutation
+from tests.simulation.source_changes import change
 
 
 def some_always() -> AbstractContextManager[Any]:
@@ -169,10 +170,6 @@ def _one_by_one() -> AbstractContextManager[Any]:
     return patch.object(slices, "hold_until_complete", lambda draft, worker: None)
 
 
-def _half_made_is_whole() -> AbstractContextManager[Any]:
-    return patch.object(slices, "_lacks_vms", lambda known, seen: not seen.hosts)
-
-
 def _the_dead_live_on() -> AbstractContextManager[Any]:
     """That the machines of a slice are gone ends nothing that ran there."""
     return patch.object(slices, "_end_attempts", lambda draft, known, reason: [])
@@ -258,7 +255,7 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "half-made-is-whole",
         "a slice with missing VMs counts as complete",
-        _half_made_is_whole,
+        change(slices.__name__, "len(entry.hosts) >= (known.template.vms or 1)", "entry.hosts"),
         amid=most_go_wrong,
     ),
     Mutation(
