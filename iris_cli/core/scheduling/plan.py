@@ -248,12 +248,10 @@ class _Gate:
 
     def _stops_soon(self, job: JobId) -> bool:
         """Return whether no live attempt of a gang is unkillable or on a worker that is unhealthy or gone."""
-        workers = self._cluster.workers.values()
-        healthy = {each.id for each in workers if each.condition is WorkerCondition.HEALTHY}
-        return all(
-            attempt.worker in healthy and not attempt.unkillable
-            for _, attempt in self._cluster.live_attempts_of(job)
-        )
+        live = [attempt for _, attempt in self._cluster.live_attempts_of(job)]
+        workers = [self._cluster.workers.get(attempt.worker) for attempt in live]
+        are_healthy = all(each is not None and each.condition is WorkerCondition.HEALTHY for each in workers)
+        return are_healthy and not any(attempt.unkillable for attempt in live)
 
     @cached_by_argument
     def _job_state(self, job: JobId) -> JobState | None:

@@ -54,7 +54,7 @@ class Reservations:
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest blocking attempts, then the lowest id. Return False if there is none."""
+        """Reserve the worker with the fewest blocking attempts, then the lowest id. Return whether one was found."""
         queue, blocking = self._reservation_queue(requirement), self.blocking_attempts(requirement.need)
         while (nearest := queue.find_first()) is not None:
             count, position = nearest

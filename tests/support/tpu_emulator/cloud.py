@@ -77,7 +77,7 @@ class Cloud:
         return self.find(self.nodes, name)
 
     def find(self, table: Mapping[str, T], name: str) -> T:
-        """Return a resource. Raises ApiError if there is none."""
+        """Return a resource. Raises ApiError if it does not exist."""
         self.catch_up()
         if name not in table:
             raise not_found(name)
