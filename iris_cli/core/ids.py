@@ -6,6 +6,7 @@ attributes, such as `index`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, NewType
 
 from msgspec import Meta
@@ -89,6 +90,17 @@ class TaskId(_Numbered):
     @property
     def _order(self) -> tuple[str, int]:
         return self.job, self.index
+
+
+@lru_cache(maxsize=1024)
+def task_ids_of(job: JobId, count: int) -> tuple[TaskId, ...]:
+    """Return the ids of the first `count` tasks of a job. Cached: they are needed for every batch of poll answers."""
+    prefix, found = job + "/task-", []
+    for index in range(count):
+        new = _new(TaskId, f"{prefix}{index}")  # a call of TaskId takes twice as long
+        new.job, new.index = job, index
+        found.append(new)
+    return tuple(found)
 
 
 class AttemptId(_Numbered):

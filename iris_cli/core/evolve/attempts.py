@@ -22,8 +22,7 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     submitted.submitted_at, submitted.order = at, len(edit.cluster.jobs)
     submitted.origin = event.origin
     edit.jobs[submitted.id] = submitted
-    for task_id in job.task_ids:
-        edit.tasks[task_id] = Task(id=task_id)
+    edit.tasks.add({task: Task(id=task) for task in job.task_ids})
     if job.again is not None:
         earlier = edit.jobs[job.again]
         if earlier.end is None:

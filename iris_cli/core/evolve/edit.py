@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Generic, TypeVar
 
@@ -43,6 +43,13 @@ class EditedTable(Generic[K, R]):
     def __setitem__(self, key: K, record: R) -> None:
         self._records[key] = record
         self._copied.add(key)
+
+    def add(self, records: Mapping[K, R]) -> None:
+        """Add records with new keys, faster than one by one."""
+        dict.update(
+            self._records, records
+        )  # a Table has no `update`, because it would count replaced entries twice
+        self._copied.update(records)
 
     def publish(self) -> None:
         """Mark all records as shared with other code. Each record is copied again before its next change."""

@@ -48,11 +48,11 @@ def word_of(display: str) -> str:
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
     """Return the display of a job. An open job displays RUNNING only while an attempt is running."""
-    return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
+    job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
+    return display_of(job, tasks, state_of(job, tasks))
 
 
-def display_of(job: Job, tasks: Sequence[Task]) -> str:
-    state = state_of(job, tasks)
+def display_of(job: Job, tasks: Sequence[Task], state: JobState) -> str:
     if state.terminal:
         return state
     live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
@@ -63,7 +63,7 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
         return DisplayWord.STOPPING
     if failures := last_failures(job, tasks):
         return _retrying_display(job, failures[0])
-    ended = sum(count for state, count in Counter(task.state for task in tasks).items() if state.terminal)
+    ended = sum(count for state, count in Counter([task.state for task in tasks]).items() if state.terminal)
     return f"{JobState.PENDING} ({ended} of {len(tasks)} done)" if ended else JobState.PENDING
 
 

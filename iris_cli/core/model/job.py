@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct, field
 
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, clip
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, clip, task_ids_of
 from iris_cli.core.model.array import indexes_of
 from iris_cli.core.model.task import End
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
@@ -262,13 +261,7 @@ class Job(Record, kw_only=True):
 
     @property
     def task_ids(self) -> tuple[TaskId, ...]:
-        return _task_ids(self.id, self.replicas)
-
-
-@lru_cache(maxsize=1024)
-def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
-    """Return the ids of the job's tasks. Cached, because they are needed for every batch of poll answers."""
-    return tuple(TaskId(job, index) for index in range(replicas))
+        return task_ids_of(self.id, self.replicas)
 
 
 class JobRequest(Struct, frozen=True, kw_only=True):

@@ -162,11 +162,13 @@ def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
 def job_row(view: View, job: Job) -> JobRow:
     tasks = view.cluster.tasks_of(job.id)
     counts = Counter([task.state for task in tasks])
-    live = [each for task in tasks for each in task.attempts[-1:] if type(each.phase) is not Ended]
+    placed = [task for task in tasks if task.attempts]
+    live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
+    state = state_of(job, tasks)
     return JobRow(
         id=job.id,
-        state=state_of(job, tasks),
-        display=display_of(job, tasks),
+        state=state,
+        display=display_of(job, tasks, state),
         tasks={state: counts[state] for state in TaskState if state in counts},
         task_displays=count_displays(displays_of(job, tasks)),
         replicas=job.replicas,
@@ -174,15 +176,15 @@ def job_row(view: View, job: Job) -> JobRow:
         workers=tuple([attempt.worker for attempt in live]),
         stopping=sum(type(attempt.phase) is Stopping for attempt in live),
         why=_why(view, job, tasks),
-        retry=_retry(view, job, tasks),
+        retry=_retry(view, job, placed),
         overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=describe_quiet_tasks(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
-        started_at=first_start(tasks),
+        started_at=first_start(placed),
         ended_at=job.end.at if job.end else None,
         age=elapsed(job.submitted_at, None, view.now) or 0.0,
-        duration=job_ran(job, tasks, view.now),
+        duration=job_ran(job, placed, view.now),
         priority=job.priority,
         labels=dict(job.labels),
         again=job.again,
