@@ -17,6 +17,7 @@ from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, No
 from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core import NOWHERE, AttributeValue, Limits, ReplaceLost, lookup, pattern
 from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import interned
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR
@@ -235,12 +236,12 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
 def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
     """Return the attributes of VM number `index` of a slice."""
     return {
-        keys.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
-        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
-        keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: AttributeValue(kind),
-        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(vms),
-        keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
-        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(kind),
+        keys.TPU_NAME_ATTRIBUTE_KEY: interned(slice_name),
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(index),
+        keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: interned(kind),
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: interned(vms),
+        keys.DEVICE_TYPE_ATTRIBUTE_KEY: interned("tpu"),
+        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: interned(kind),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Final, NoReturn
 
 from iris_cli.core.text import pattern
@@ -112,6 +112,12 @@ def _plain(value: object) -> str | int | float:
     if not math.isfinite(value):
         raise ValueError(f"an attribute value must be finite, not {value}")
     return float.__float__(value) + 0.0  # -0.0 equals 0.0 but prints differently
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def interned(value: RawValue) -> AttributeValue:
+    """Return an AttributeValue, the same object for equal values: many workers have the same attributes."""
+    return AttributeValue(value)
 
 
 def wrap(value: AttributeValue | RawValue) -> AttributeValue:

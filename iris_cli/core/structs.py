@@ -8,11 +8,11 @@ format.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from msgspec import Struct
 
-from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.attributes import AttributeValue, interned
 from iris_cli.core.ids import AttemptId, TaskId, parse_attempt_id, parse_task_id
 from iris_cli.errors import IrisError
 
@@ -46,14 +46,9 @@ def from_json_value(kind: type, content: object) -> object:
         raise ValueError(error.message) from error
 
 
-_text = cache(AttributeValue)  # many workers have equal texts as attributes
-
-
 def _attribute(content: object) -> AttributeValue:
-    if type(content) is str:
-        return _text(content)
-    if type(content) is int or type(content) is float:
-        return AttributeValue(content)
+    if type(content) is str or type(content) is int or type(content) is float:
+        return interned(content)
     raise TypeError("an attribute is text or a number")
 
 
