@@ -254,10 +254,13 @@ def test_what_runs_stands_above_what_waits_and_that_above_what_ended(tmp_path: P
     inside = Inside(lab, "train/task-0")
     inside.submit(name="fold")
     lab.cancel("spot")
-    seen = cluster_status(session_of(lab, tmp_path / "state"))
-    assert [job.id for job in seen.jobs][:3] == ["diverged", "low", "high"]
-    order = [job.id for job in in_display_order(seen.jobs)]
-    assert order == ["train", "eval", "flaky", "high", "train/fold", "sweep", "low", "spot", "diverged"]
+    session = session_of(lab, tmp_path / "state")
+    assert [job.id for job in cluster_status(session).jobs][:3] == ["diverged", "low", "high"]
+    still_open, ended = ["train", "eval", "flaky", "high", "train/fold", "sweep", "low"], ["spot", "diverged"]
+    for limit in (None, *range(9)):
+        seen = cluster_status(session, opened=limit)
+        assert [job.id for job in in_display_order(seen.jobs)] == [*still_open[:limit], *ended]
+        assert seen.more_open == len(still_open) - len(still_open[:limit])
 
 
 @pytest.mark.parametrize(("labels", "states"), [(["=x"], []), ([], ["lost"])])

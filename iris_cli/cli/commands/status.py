@@ -49,8 +49,9 @@ def status(
 
             show_job(iris.output, job_status(session, job, at=at), everything=everything)
         else:
+            opened = None if everything else render.open_jobs(iris.output)
             ended = None if everything else render.ended_jobs(iris.output)
-            found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
+            found = cluster_status(session, at=at, labels=labels, states=states, opened=opened, ended=ended)
             chosen = bool(labels or states)
             render.show_cluster(iris.output, found, everything=everything, chosen=chosen, states=states)
 

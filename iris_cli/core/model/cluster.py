@@ -6,7 +6,6 @@ reads one entry, and an iteration over a table reads all entries.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -345,20 +344,20 @@ class Cluster(Struct, kw_only=True, eq=False):
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     """Return the state of a job, derived from its tasks. The first rule that matches counts."""
-    counts = Counter([task.state for task in tasks])
-    all_ended = all(state.terminal for state in counts)
+    states = [task.state for task in tasks]
+    distinct = set(states)
+    all_ended = all(state.terminal for state in distinct)
     may_end_early = all_ended or not job.keep_going
-    if may_end_early and TaskState.UNSCHEDULABLE in counts:
+    if may_end_early and TaskState.UNSCHEDULABLE in distinct:
         return JobState.UNSCHEDULABLE
     if job.cancelled:
         return JobState.KILLED
-    failed = counts[TaskState.FAILED]
-    if may_end_early and failed > job.max_task_failures:
+    if may_end_early and states.count(TaskState.FAILED) > job.max_task_failures:
         return JobState.FAILED
-    if job.is_gang and TaskState.WORKER_FAILED in counts:
+    if job.is_gang and TaskState.WORKER_FAILED in distinct:
         return JobState.FAILED
     if all_ended:
-        only_tolerated = failed + counts[TaskState.SUCCEEDED] == len(tasks)
+        only_tolerated = distinct <= {TaskState.FAILED, TaskState.SUCCEEDED}
         return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
     started = any(attempt.started_at is not None for task in tasks for attempt in task.attempts)
     return JobState.RUNNING if started else JobState.PENDING

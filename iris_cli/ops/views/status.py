@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
-from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
+from iris_cli.core.model.task import Attempt, Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_hold, describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause, retry_words
@@ -24,6 +25,7 @@ from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 _DISPLAY_ORDER: tuple[str, ...] = (
     *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
 )
+_ENDED = len(_DISPLAY_ORDER)
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
     """
 
+    OMITTED: ClassVar = ("order",)
     id: JobId
     state: JobState
     display: str
@@ -60,6 +63,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     again: JobId | None
     tried_again: tuple[JobId, ...]
+    order: tuple[float, ...]  # sort key for the screen
 
 
 class ClusterStatus(ViewResult, frozen=True, kw_only=True):
@@ -68,10 +72,12 @@ class ClusterStatus(ViewResult, frozen=True, kw_only=True):
     `jobs` are the open jobs and the jobs that ended last. `older` is the number of ended jobs that are omitted.
     """
 
+    OMITTED: ClassVar = ("more_open",)
     name: str
     past: bool
     cycle: CycleAge | None
     jobs: tuple[JobRow, ...]
+    more_open: int  # number of open jobs that are omitted
     older: int
     slices: tuple[SliceRow, ...]
     workers: tuple[WorkerRow, ...]
@@ -85,12 +91,14 @@ def cluster_status(
     at: str | None = None,
     labels: Sequence[str] = (),
     states: Sequence[str] = (),
+    opened: int | None = None,
     ended: int | None = None,
 ) -> ClusterStatus:
     """Return the cluster now, or as of `at`, with the jobs that have all `labels` and one of `states`.
 
-    A label is `key=value`, or `key` for any value. `ended` is the maximum number of ended jobs (None: all). It is
-    ignored if labels or states are given. Raises UsageError.
+    A label is `key=value`, or `key` for any value. `opened` is the maximum number of open jobs (None: all), of which
+    the first in display order are returned. `ended` is the maximum number of ended jobs (None: all). It is ignored if
+    labels or states are given. Raises UsageError.
     """
     accepts = job_filter(labels, states)
     view = load_view(session, at)
@@ -99,12 +107,14 @@ def cluster_status(
     chosen = [job for job in jobs if accepts.matches(view.cluster, job)]
     unknown_labels = accepts.unknown_labels(view.cluster) if not chosen else ()
     messages = (*view.messages, *unknown_labels, *_other_directory(session, view))
+    shown = chosen if opened is None else _limit_open_jobs(view.cluster, chosen, opened)
     return ClusterStatus(
         **{**view.result_fields, "messages": messages},
         name=view.cluster.name or session.config.name,
         past=view.cycle is None,
         cycle=view.cycle,
-        jobs=tuple(job_row(view, job) for job in chosen),
+        jobs=tuple(job_row(view, job) for job in shown),
+        more_open=len(chosen) - len(shown),
         older=0 if accepts else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
@@ -138,37 +148,67 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.order)
 
 
+def _limit_open_jobs(cluster: Cluster, jobs: list[Job], limit: int) -> list[Job]:
+    """Return the jobs in the same order, without all but the first `limit` open jobs in display order."""
+    without_end = [job for job in jobs if job.end is None]
+    if len(without_end) <= limit:
+        return jobs
+    orders = {job.id: _Outline.of(cluster, job).order for job in without_end}
+    later = sorted(orders, key=orders.__getitem__)[limit:]
+    hidden = {job for job in later if orders[job][0] < _ENDED}
+    return [job for job in jobs if job.id not in hidden]
+
+
 def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
-    """Return the jobs of a cluster in display order. `jobs` must be in order of submission.
+    """Return the jobs of a cluster in display order.
 
     Open jobs come first: running, stopping, retrying, starting, then pending in scheduling order. Ended jobs follow,
     latest end first.
     """
-    positions = {job.id: position for position, job in enumerate(jobs)}
+    return sorted(jobs, key=lambda job: job.order)
 
-    def key(job: JobRow) -> tuple[float, ...]:
-        if job.state.terminal:
-            return len(_DISPLAY_ORDER), -(job.ended_at or 0.0)
-        word, position = word_of(job.display), positions[job.id]
-        if word != JobState.PENDING:
-            return _DISPLAY_ORDER.index(word), position
-        root = positions.get(root_of(job.id), position)
-        queue_key = job.priority.rank, -depth_of(job.id), root, position
-        return _DISPLAY_ORDER.index(word), not job.workers, *queue_key
 
-    return sorted(jobs, key=key)
+class _Outline(NamedTuple):
+    """What is needed to put a job in display order. `placed`: the tasks that have attempts. `live`: live attempts."""
+
+    tasks: Sequence[Task]
+    placed: Sequence[Task]
+    live: Sequence[Attempt]
+    state: JobState
+    display: str
+    order: tuple[float, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, job: Job) -> _Outline:
+        tasks = cluster.tasks_of(job.id)
+        placed = [task for task in tasks if task.attempts]
+        live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
+        state = state_of(job, tasks)
+        display = display_of(job, tasks, state)
+        order = _display_order(cluster, job, state, display, is_placed=bool(live))
+        return cls(tasks, placed, live, state, display, order)
+
+
+def _display_order(
+    cluster: Cluster, job: Job, state: JobState, display: str, *, is_placed: bool
+) -> tuple[float, ...]:
+    if state.terminal:
+        return _ENDED, -(job.end.at if job.end is not None else 0.0), job.order
+    word = word_of(display)
+    if word != JobState.PENDING:
+        return _DISPLAY_ORDER.index(word), job.order
+    root = cluster.jobs.get(root_of(job.id), job)
+    queue_key = job.priority.rank, -depth_of(job.id), root.order, job.order
+    return _DISPLAY_ORDER.index(word), not is_placed, *queue_key
 
 
 def job_row(view: View, job: Job) -> JobRow:
-    tasks = view.cluster.tasks_of(job.id)
+    tasks, placed, live, state, display, order = _Outline.of(view.cluster, job)
     counts = Counter([task.state for task in tasks])
-    placed = [task for task in tasks if task.attempts]
-    live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
-    state = state_of(job, tasks)
     return JobRow(
         id=job.id,
         state=state,
-        display=display_of(job, tasks, state),
+        display=display,
         tasks={state: counts[state] for state in TaskState if state in counts},
         task_displays=count_displays(displays_of(job, tasks)),
         replicas=job.replicas,
@@ -189,6 +229,7 @@ def job_row(view: View, job: Job) -> JobRow:
         labels=dict(job.labels),
         again=job.again,
         tried_again=job.tried_again,
+        order=order,
     )
 
 

@@ -39,6 +39,11 @@ def ended_jobs(output: Output) -> int:
     return MAX_LISTED if output.as_json or output.quiet else MAX_ENDED
 
 
+def open_jobs(output: Output) -> int | None:
+    """Return the maximum number of open jobs to list, unless all are requested. None: all."""
+    return None if output.as_json or output.quiet else MAX_OPEN
+
+
 def show_cluster(
     output: Output,
     status: ClusterStatus,
@@ -105,7 +110,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
     cells = _short_job_cells if width < NARROW else _job_cells
     parts: list[Text | Table] = [table(headers, map(cells, shown), only=only)]
     hidden = [
-        (len(still_open) - MAX_OPEN, "more open job"),
+        (max(0, len(still_open) - MAX_OPEN) + status.more_open, "more open job"),
         (max(0, len(ended) - MAX_ENDED) + status.older, "older job"),
     ]
     words = [count(number, noun) for number, noun in hidden if number > 0]
