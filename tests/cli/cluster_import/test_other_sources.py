@@ -69,6 +69,28 @@ def test_some_hosts_of_an_ssh_configuration_that_is_named(
     assert "available: extra, tpu-1, db" in said.err
 
 
+def test_a_host_or_a_slice_that_is_listed_twice_is_imported_once_and_said(
+    lab: Path, cluster_import: Import
+) -> None:
+    said = cluster_import("b", "me@b:22", "b", "b:23", "v5a=v5e-8:h1", "v5a=v5e-8:h2", "--yes")
+    hosts = load_cluster_config(lab / "cluster.yaml").hosts
+    assert [(each.worker, each.connection.host) for each in hosts] == [
+        ("v5a-0", "h1"),
+        ("b", "b"),
+        ("b-23", "b"),
+    ]
+    assert said.err.count("skipped b: the list has this host twice") == 1
+    assert "skipped b-22: the list has this host twice" in said.err
+    assert "skipped v5a: another v5a already exists" in said.err
+
+
+def test_a_slice_without_a_zone_never_gets_half_a_name(lab: Path, cluster_import: Import) -> None:
+    (lab / "cluster.yaml").write_text("cluster: {name: lab}\nworkers: [{id: v5a, host: cpu0}]\n")
+    said = cluster_import("v5a=v5e-8:h1")
+    assert "skipped v5a: another v5a already exists" in said.err
+    assert "nothing to import" in said.err + said.out
+
+
 LIST = """\
 # our hosts
 cpu-[0-2]   me@gpu0.example.org:2222

@@ -134,8 +134,8 @@ class _Matches:
 
 
 def name_with_zone(found: FoundSlice) -> str:
-    """Return the name with its zone, for an entry if another entry already has the slice's name."""
-    return f"{found.name}-{found.zone}"
+    """Return the name with its zone if known, for an entry if another entry already has the slice's name."""
+    return f"{found.name}-{found.zone}" if found.zone else found.name
 
 
 def _has_same_zone(entry: Entry, found: FoundSlice) -> bool:
@@ -198,14 +198,18 @@ class _Additions:
     def _add_hosts(self, names: set[str], owners: dict[str, str], entries: Sequence[Entry]) -> None:
         plan, connections = self.plan, (worker.connection for each in entries for worker in each.workers)
         ports = {(each.host, each.port or 22) for each in connections}
+        added: set[tuple[str, int]] = set()
         for host in self.source.hosts:
-            if (host.host, host.port or 22) in ports:
+            port = (host.host, host.port or 22)
+            if port in added:
+                plan.skipped.append(SkippedEntry(host.worker, "the list has this host twice"))
+            elif port in ports:
                 plan.unchanged.append(owners.get(host.host, host.worker))
             elif host.worker in names:
                 plan.skipped.append(SkippedEntry(host.worker, "another worker already has that name"))
             else:
                 names.add(host.worker)
-                ports.add((host.host, host.port or 22))
+                added.add(port)
                 plan.new_hosts.append(host)
                 plan.added.append(host.worker)
                 plan.addresses[host.worker] = (host.host,)

@@ -54,21 +54,21 @@ def read_host_list(text: str) -> nodes.SourceContent:
 
 def _read_words(words: Iterable[tuple[str, str]]) -> nodes.SourceContent:
     """Read hosts and slices from pairs of position and word. Error messages begin with the position."""
-    hosts: dict[NewHost, None] = {}
-    slices: dict[str, nodes.FoundSlice] = {}
+    hosts: list[NewHost] = []
+    slices: list[nodes.FoundSlice] = []
     for position, word in words:
         try:
             if "=" in word:
                 listed = read_slice(word)
                 addresses = tuple(host for each in listed.hosts for host in expand_hosts(each))
-                slices[listed.name] = nodes.FoundSlice(name=listed.name, type=listed.type, internal=addresses)
+                slices.append(nodes.FoundSlice(name=listed.name, type=listed.type, internal=addresses))
             else:
-                hosts.update(dict.fromkeys(_read_hosts(word)))
+                hosts += _read_hosts(word)
         except UsageError as error:
             raise UsageError(f"{position}{error.message}", hint=error.hint) from error
         if len(hosts) > MAX_HOSTS:
             raise UsageError(f"more than {MAX_HOSTS} hosts")
-    return nodes.SourceContent(hosts=tuple(hosts), slices=tuple(slices.values()))
+    return nodes.SourceContent(hosts=tuple(hosts), slices=tuple(slices))
 
 
 def _read_hosts(word: str) -> list[NewHost]:
