@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Job, Priority, format_indexes, pattern
+from iris_cli.core.model.job import SIGNALS
 from iris_cli.core.model.variables import is_reserved_by_shells
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES
 from iris_cli.core.units import count, format_duration
@@ -32,6 +33,7 @@ MAX_BYTES = 4 << 20  # maximum size of a script in bytes, which is Slurm's defau
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
 _DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by default (MaxArraySize)
+_MAX_LEAD = 65535  # the longest time before the limit at which Slurm sends a signal, in seconds
 _FIRST_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
 
 
@@ -66,7 +68,8 @@ def _options(source: Source) -> Iterator[str]:
     if job.timeout:
         yield f"--time={ceil(job.timeout / 60)}"
     if job.signal is not None:
-        yield f"--signal={job.signal.name}@{ceil(job.signal.lead)}"
+        sent = SIGNALS["WINCH"] if job.signal.name == "WINCH" else job.signal.name  # Slurm lacks this name
+        yield f"--signal={sent}@{min(ceil(job.signal.lead), _MAX_LEAD)}"
     if job.after:
         yield "--kill-on-invalid-dep=yes"
     if job.priority is Priority.LOW:
@@ -259,6 +262,8 @@ def _notes(source: Source) -> Iterator[ExportNote]:
     if job.timeout % 60:
         minutes = count(ceil(job.timeout / 60), "minute")
         yield lost_note("timeout", f"Slurm counts minutes: {format_duration(job.timeout)} becomes {minutes}")
+    if job.signal is not None and job.signal.lead > _MAX_LEAD:
+        yield lost_note("signal", f"Slurm sends it at most {_MAX_LEAD} s before the time limit")
     if job.max_retries_preemption != UNLIMITED and (job.max_retries_preemption or job.max_retries_failure):
         yield lost_note("max_retries_preemption", "restarts after a lost node are not counted")
     if job.ports:
@@ -270,8 +275,9 @@ def _notes(source: Source) -> Iterator[ExportNote]:
         yield to_do_note("secrets", f"export {names} in the shell of sbatch")
     if source.workdir:
         yield to_do_note("workdir", f"every node must see {source.workdir}")
-    if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
-        yield to_do_note("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
+    last_index = (job.indexes or range(job.replicas))[-1]
+    if not source.starts_together and last_index > _DEFAULT_MAX_INDEX:
+        yield to_do_note("array", f"index {last_index} needs a MaxArraySize above it (1001 by default)")
 
 
 def _lost_resources(job: Job) -> Iterator[ExportNote]:

@@ -41,6 +41,10 @@ _ALWAYS = ["--ntasks-per-node=1", "--requeue", "--open-mode=append"]
             ["--nodes=1", "--time=2", "--signal=USR2@30", "--export=NONE"],
         ),
         (
+            {"timeout": "2h", "signal": "WINCH@30s"},  # Slurm knows it by its number only
+            ["--nodes=1", "--time=120", "--signal=28@30", "--export=NONE"],
+        ),
+        (
             {"cpu": 2.5, "memory": "1500MiB", "gpu": "h100:8"},
             ["--nodes=1", "--cpus-per-task=3", "--mem=1500M", "--gres=gpu:h100:8", "--export=NONE"],
         ),
@@ -99,6 +103,22 @@ def test_what_is_left_to_do_is_told_and_is_no_loss(tmp_path: Path) -> None:
         "workdir": f"every node must see {tmp_path}",
         "array": "index 2000 needs a MaxArraySize above it (1001 by default)",
     }
+
+
+def test_an_early_signal_comes_as_early_as_slurm_can_send_it(tmp_path: Path) -> None:
+    exported = to_sbatch(tmp_path, timeout="48h", signal="USR1@24h")
+    assert "--signal=USR1@65535" in options(exported)
+    assert lost(exported) == ["signal"]
+    assert lost(to_sbatch(tmp_path, timeout="48h", signal="USR1@65535s")) == []
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(1001, []), (1002, ["array"])])
+def test_more_tasks_than_slurm_takes_by_default_are_a_thing_to_do(
+    tasks: int, expected: list[str], tmp_path: Path
+) -> None:
+    assert [note.field for note in to_sbatch(tmp_path, replicas=tasks).notes] == expected
+    gang = to_sbatch(tmp_path, replicas=tasks, coscheduling={"group_by": "tpu-name"})
+    assert gang.notes == ()
 
 
 @pytest.mark.parametrize("word", ["sh", "dash", "bash", "busybox sh"])
