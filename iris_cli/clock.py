@@ -1,7 +1,5 @@
 """The only module that reads a clock, sleeps, or converts times to text."""
 
-from __future__ import annotations
-
 import time
 from typing import Final, Protocol
 

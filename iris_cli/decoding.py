@@ -1,7 +1,5 @@
 """Prepare structs for decoding in several threads."""
 
-from __future__ import annotations
-
 from threading import RLock
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Errors with a message of one line, a hint that says what to type next, and an exit code."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

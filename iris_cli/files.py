@@ -1,7 +1,5 @@
 """Read files of a limited size, and write files so that after a crash they have either the old or the new content."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The only module that draws random numbers."""
 
-from __future__ import annotations
-
 import os
 from typing import Final, Protocol
 

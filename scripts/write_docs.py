@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -167,14 +169,14 @@ def api() -> Iterator[str]:
         yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind))
     yield from ("", "### `iris_cli.client.get_job_info`", "", _first_paragraph(client.get_job_info))
     yield from ("", "### `JobFields`", "", _first_paragraph(JobFields), "")
-    yield from (f"- `{name}`: `{hint.__forward_arg__}`" for name, hint in JobFields.__annotations__.items())
+    yield from (f"- `{name}`: `{hint}`" for name, hint in _annotations(JobFields).items())
     for kind in CLIENT_TYPES:
         yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind), "")
         yield from _members(kind)
     yield from ("", "## Functions")
     for function in FUNCTIONS:
         yield from ("", f"### `{function.__module__}.{function.__name__}`", "", "```python")
-        yield f"{function.__name__}{inspect.signature(function)}".replace("iris_cli.core.", "")
+        yield f"{function.__name__}{_signature(function)}"
         yield from ("```", "", _first_paragraph(function))
     yield from ("", "## Events", "")
     yield "`iris_cli.core.events.events`; the name of the class is the `type` in the log."
@@ -189,11 +191,32 @@ def _methods(kind: type) -> Iterator[str]:
     yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind), "")
     for name, method in vars(kind).items():
         if inspect.isfunction(method) and not name.startswith("_"):
-            signature = str(inspect.signature(method)).replace("(self, ", "(").replace("(self)", "()")
+            signature = str(_signature(method)).replace("(self, ", "(").replace("(self)", "()")
             yield f"- `{name}{re.sub(_QUOTED_TYPE, _UNQUOTED, signature)}`: {_first_paragraph(method)}"
 
 
 _QUOTED_TYPE, _UNQUOTED = r"(: |-> )'([^']*)'", r"\1\2"
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function, with the annotations of its source."""
+    signature, written = inspect.signature(function), _annotations(function)
+    parameters = [
+        each.replace(annotation=written.get(each.name, each.empty)) for each in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters, return_annotation=written["return"])
+
+
+def _annotations(thing: Any) -> dict[str, str]:
+    """Return the annotations of a class or function as its source writes them."""
+    node = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    if isinstance(node, ast.ClassDef):
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        return {ast.unparse(each.target): ast.unparse(each.annotation) for each in fields}
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    arguments = [each for each in ast.walk(node.args) if isinstance(each, ast.arg) and each.annotation]
+    found = [(each.arg, each.annotation) for each in arguments] + [("return", node.returns)]
+    return {name: ast.unparse(annotation) for name, annotation in found if annotation}
 
 
 def _members(kind: type) -> Iterator[str]:
@@ -205,13 +228,12 @@ def _members(kind: type) -> Iterator[str]:
         for name, hint in typing.get_type_hints(kind).items():
             yield f"| `{name}` | `{_type(hint)}` | |"
         return
-    hints = {
-        name: hint for base in reversed(kind.__mro__) for name, hint in inspect.get_annotations(base).items()
-    }
+    written = [_annotations(base) for base in reversed(kind.__mro__) if inspect.get_annotations(base)]
+    hints = {name: hint for each in written for name, hint in each.items()}
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     required = [msgspec.NODEFAULT] * (len(names) - len(defaults))
     for name, default in zip(names, [*required, *defaults], strict=True):
-        yield f"| `{name}` | `{_escaped(str(hints[name]))}` | {_default(default)} |"
+        yield f"| `{name}` | `{_escaped(hints[name])}` | {_default(default)} |"
 
 
 def _type(hint: Any) -> str:

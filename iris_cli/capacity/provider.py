@@ -1,7 +1,5 @@
 """The interface of providers of slices."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Protocol

@@ -3,8 +3,6 @@
 iris does not change text that it can't edit safely. Then the user must edit the file: `by_hand` lists these edits.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from io import StringIO

@@ -3,8 +3,6 @@
 The operator writes attributes, or `iris cluster import` writes them from a provider's labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field

@@ -1,7 +1,5 @@
 """Read job files, which contain the options of `iris launch` as YAML."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -8,8 +8,6 @@ The lines that begin with `#IRIS` are directives. They must come before the firs
 has options of `iris launch` that are also fields of a job file. Paths are relative to the directory of the script.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from codecs import BOM_UTF8

@@ -1,7 +1,5 @@
 """Find `cluster.yaml`, and read it into a ClusterConfig. Expand slices to hosts, and apply inherited settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A request to submit a job has the fields of a job file, except fields that read the operator's files or environment.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

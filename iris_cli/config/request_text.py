@@ -1,7 +1,5 @@
 """Encode and decode requests and answers as JSON. This module is fast to import."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from enum import Enum

@@ -1,7 +1,5 @@
 """Read the `scale_groups` of `cluster.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec.structs import replace

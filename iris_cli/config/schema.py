@@ -3,8 +3,6 @@
 The VMs of slices created on demand have the same configuration as hosts in the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read environment variables, and the files that job options name: files of variables, files with a line per task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from iris_cli.config.reading import Setting, mapping_of, scalar_text, text

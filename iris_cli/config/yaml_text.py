@@ -3,8 +3,6 @@
 Text is quoted if YAML 1.1 or YAML 1.2 could read it as something else.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Parse and print the text form of constraints: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`,
 `~pool`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

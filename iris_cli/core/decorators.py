@@ -1,7 +1,5 @@
 """Decorators: pause the garbage collector while a function runs, and cache the results of a method in its object."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Hashable
 from functools import wraps

@@ -3,8 +3,6 @@
 This module is part of the program inside tasks, so it must work in Python 3.8.
 """
 
-from __future__ import annotations
-
 import re
 
 from iris_cli.core.ids import clip

@@ -1,7 +1,5 @@
 """Conditions that every state of a cluster must meet. `breaches` reports all violations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain

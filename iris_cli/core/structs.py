@@ -5,8 +5,6 @@ are decoded strictly. They are encoded without the fields that have their defaul
 format.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Regular expressions compiled on first use, checks of text, and suggestions for mistyped words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast

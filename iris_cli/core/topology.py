@@ -4,8 +4,6 @@ Numbers are from Google's TPU documentation ("TPU architecture", one page per ve
 Numbers that workers report override them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import prod
 

@@ -1,7 +1,5 @@
 """Sizes and durations in text form: `512MiB`, `8GB`, `90s`, `10m`, `2h`."""
 
-from __future__ import annotations
-
 import math
 
 from iris_cli.core.text import pattern

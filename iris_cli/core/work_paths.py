@@ -1,7 +1,5 @@
 """Show paths relative to a task's work directory."""
 
-from __future__ import annotations
-
 from iris_cli.core.ids import Token
 
 PULL_DIRECTORY = "iris-out"

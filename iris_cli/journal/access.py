@@ -4,8 +4,6 @@ The holder is recorded in `lock.json`, for messages only. The identity is comput
 from the machine, so a copy has another identity.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -4,8 +4,6 @@ The types of the structs are the schema. Fields at their default are omitted, so
 Decoding rejects everything that `encode` never writes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any, TypeVar

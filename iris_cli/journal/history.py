@@ -3,8 +3,6 @@
 A command reads only a range of lines. The range is found by the positions of archived snapshots.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import deque

@@ -1,7 +1,5 @@
 """The names of the files in the state directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Parse the lines of a frame into reports. A line outside the grammar invalidates the whole answer."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

@@ -1,7 +1,5 @@
 """Run many slow operations concurrently in threads, and return the results as they arrive."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Parse the frame of an answer. An output without a complete, well-formed frame is not an answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """A launch request and the shell files written for it on the worker."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

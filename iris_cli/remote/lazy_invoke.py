@@ -1,7 +1,5 @@
 """Load paramiko without invoke, which takes almost as long to load as the rest of paramiko."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The results are untrusted. File names are raw bytes. This module writes no files.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Sockets to a host: TCP, tuned for many short exchanges, or a ProxyCommand."""
 
-from __future__ import annotations
-
 import errno
 import resource
 import socket

@@ -1,7 +1,5 @@
 """The transport by Slurm's `srun`: each call is a step of the worker's allocation."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

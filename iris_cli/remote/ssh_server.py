@@ -1,7 +1,5 @@
 """An SSH server on loopback for the hosts of the demo. It accepts one key and runs commands."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Launch, poll and stop attempts on a worker: one script and one answer per call."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

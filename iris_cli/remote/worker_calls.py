@@ -1,7 +1,5 @@
 """Send a script to a worker and read the answer. Calls for commands and stacks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Build scripts for workers: the shell library, then the lines of a call or of a holder step."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache

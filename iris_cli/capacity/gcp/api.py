@@ -4,8 +4,6 @@ Calls have timeouts, lists are complete, and errors are classified by `Refusal`.
 few times. Retries are safe, because iris chooses all names and never reuses a name.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The slices of one owner in one zone of Google Cloud."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace

@@ -3,8 +3,6 @@
 Source of the states: google.cloud.tpu.v2.Node.State and google.cloud.tpu.v2.QueuedResourceState.State.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import os

@@ -1,7 +1,5 @@
 """Run Slurm's commands, and classify their errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

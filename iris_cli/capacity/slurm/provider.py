@@ -1,7 +1,5 @@
 """The slices of one owner on one Slurm cluster: each is the allocation of one batch job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 

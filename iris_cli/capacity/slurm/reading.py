@@ -5,8 +5,6 @@ Sources of the formats: the manual pages of Slurm 22.05 (https://slurm.schedmd.c
 the last field of a line may contain the separator. Lines in another format are skipped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

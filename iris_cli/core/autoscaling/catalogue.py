@@ -5,8 +5,6 @@ in a scheduling cycle. The index of a group is its position in the order in whic
 an integer with a bit for each index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Demand: pending tasks and gangs for which no existing worker will ever have room."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property

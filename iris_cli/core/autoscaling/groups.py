@@ -1,7 +1,5 @@
 """The state of scale groups: the sizes of their slices, and the numbers of slices that they may create."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Choose the scale groups that create slices for each DemandEntry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import sub

@@ -1,7 +1,5 @@
 """Decide which slices to create and to delete now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The events of the log: their base classes, and the error for an event that is not possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ The annotations are the schema of the log: strings, numbers, booleans, None, the
 mappings, attribute values and the values of the core. A field with its default value is not written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """The events of slices that are created on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import field

@@ -3,8 +3,6 @@
 Commands and replays use the same functions, so later rules never change the meaning of an older log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from iris_cli.core import Cluster, TaskId

@@ -1,7 +1,5 @@
 """Effects of events on jobs, tasks and attempts, and on the resources that attempts hold on workers."""
 
-from __future__ import annotations
-
 from copy import copy
 
 from iris_cli.core import AttemptId, Job, JobId, TaskId, WorkerId, parent_of

@@ -1,7 +1,5 @@
 """A cluster while events change it, and the errors for events that are not possible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Effects of events on the cluster, its workers, and on-demand slices."""
 
-from __future__ import annotations
-
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, change_row

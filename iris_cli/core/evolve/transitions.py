@@ -3,8 +3,6 @@
 The table and diagram in `docs/task-states.md` are generated from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -3,8 +3,6 @@
 Matching is a plain search in text of limited length, so no output can make it slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from functools import cache
 from typing import NamedTuple

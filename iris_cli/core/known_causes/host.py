@@ -1,7 +1,5 @@
 """Failures on a host: messages about it, denied access, containers; and ends of which no message tells the cause."""
 
-from __future__ import annotations
-
 from iris_cli.core.known_causes import Rule
 from iris_cli.core.model.task import EndReason
 

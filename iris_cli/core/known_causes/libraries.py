@@ -1,7 +1,5 @@
 """Messages of libtpu and the XLA compiler, of JAX, and of PyTorch."""
 
-from __future__ import annotations
-
 from iris_cli.core.known_causes import Rule
 
 _ERRORS = "https://openxla.org/xla/errors/error_"

@@ -1,7 +1,5 @@
 """Messages of programs on several hosts: hosts, devices, arguments or checkpoints do not match."""
 
-from __future__ import annotations
-
 from iris_cli.core.known_causes import Rule
 
 # The formatter would use twice as many lines for each rule.

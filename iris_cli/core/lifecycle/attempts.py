@@ -1,7 +1,5 @@
 """Effects of a worker's report on an attempt and its task."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from functools import partial
 from itertools import chain

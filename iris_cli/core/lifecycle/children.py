@@ -3,8 +3,6 @@
 A task runs user code that may be faulty, so it can see only its own job and the descendants of this job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The log and the `state` fields of JSON keep the states; `display` is a separate 
 note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Presume attempts gone without proof, after a long silence of their worker or an expired lease."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 
 from iris_cli.core import Attempt, Cluster, End, EndReason, Job, JobId, ReplaceLost, WorkerId, format_duration

@@ -1,7 +1,5 @@
 """At submission, refuse jobs that no worker of the cluster could ever run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

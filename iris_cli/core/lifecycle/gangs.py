@@ -1,7 +1,5 @@
 """Decide the rounds of gangs: the placements of all ranks. A gang is placed, stopped and retried only as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from iris_cli.core import AttemptState, Cluster, EndReason, Job, JobId, Limits, WorkerCondition, WorkerId

@@ -1,7 +1,5 @@
 """The identity of workers (machine, directory and boot), and its effect on attempts and ghosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, WorkerId

@@ -1,7 +1,5 @@
 """The end of a job, and its effect on tasks, attempts and child jobs."""
 
-from __future__ import annotations
-
 from iris_cli.core import AttemptId, Job, JobId, JobState, Priority, TaskId
 from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobChanged, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft

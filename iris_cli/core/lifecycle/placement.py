@@ -1,7 +1,5 @@
 """Record the decisions of a plan: expired deadlines, failed dependencies, and assignments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Delete the files of ended attempts on their workers. The exit records remain, on the worker and in the log."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 

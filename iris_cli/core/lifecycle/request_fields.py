@@ -1,7 +1,5 @@
 """Conversion of request fields to job fields: arrays, secrets, ports, images and early signals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

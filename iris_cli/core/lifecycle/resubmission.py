@@ -1,7 +1,5 @@
 """Resubmission of an ended job: its request, its new name, and the tasks that did not succeed."""
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Any
 

@@ -4,8 +4,6 @@ iris records each creation and deletion in the log before it calls the provider.
 slice name. It deletes a listed slice of this cluster that is not in the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Turn a request into a job: fill in defaults, and refuse invalid requests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Record that workers don't answer, refuse attempts, or recover. Silence never ends, stops or charges an attempt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, WorkerId, slice_of

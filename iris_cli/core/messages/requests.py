@@ -5,8 +5,6 @@ attempt's `inbox`. An attempt never uses an id twice. iris executes each request
 repeatedly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 

@@ -1,7 +1,5 @@
 """Parse stacks of Python threads from py-spy or faulthandler, and states of threads from the kernel."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from iris_cli.core.text import pattern

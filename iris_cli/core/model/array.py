@@ -1,7 +1,5 @@
 """Read and write the indexes of an array, such as `0-9,20`, `0-30:10`, or `0-99%4` (4 tasks at a time)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

@@ -5,8 +5,6 @@ Python client, and the page on job files. A new field needs a row here, an attri
 (`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests enforce this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum, StrEnum, unique
 from typing import Any, NamedTuple

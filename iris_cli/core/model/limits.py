@@ -1,7 +1,5 @@
 """Every named limit with its default. `limits:` in `cluster.yaml` overrides the defaults."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 MAX_EXTRA_TIME = 30.0  # seconds that a call about many attempts may add to `dispatch_timeout`

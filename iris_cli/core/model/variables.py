@@ -1,7 +1,5 @@
 """Names of environment variables, and sources of secret values."""
 
-from __future__ import annotations
-
 import re
 
 from iris_cli.core.ids import clip

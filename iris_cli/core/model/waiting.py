@@ -1,7 +1,5 @@
 """The times for which jobs have competed for workers, gangs have been pending, and tasks have been quiet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from math import inf
 

@@ -1,7 +1,5 @@
 """The free amounts of workers during one cycle, before and after each placement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import or_

@@ -1,7 +1,5 @@
 """One scheduling cycle: a pure function of its arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice

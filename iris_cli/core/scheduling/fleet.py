@@ -1,7 +1,5 @@
 """Sets of workers by attribute, constraint, device and condition, for one cycle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, reduce
 from itertools import chain, compress, count

@@ -1,7 +1,5 @@
 """The part of a plan that does not depend on workers that have not answered their poll."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """The queue of a cycle, and the scheduling timeouts of jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

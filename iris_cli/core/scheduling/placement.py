@@ -1,7 +1,5 @@
 """Requirements of pending jobs, the workers and groups that meet them, and the best worker for a single task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

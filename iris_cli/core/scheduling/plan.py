@@ -1,7 +1,5 @@
 """Plan a cycle from the state of a cluster: hold back tasks and gangs that must not start, and schedule the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from functools import partial

@@ -1,7 +1,5 @@
 """Reasons why tasks and gangs are pending. Each reason has a kind, a text and numbers."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct

@@ -5,8 +5,6 @@ integer whose bit n is 1 if the set contains the worker at position n. So one `&
 constraints and have 16 free cores, and the first worker of a set is its lowest bit.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush

@@ -4,8 +4,6 @@ Without affinity, a job that can run on any slice could be placed on a slice tha
 would create one more slice than needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from copy import copy
 

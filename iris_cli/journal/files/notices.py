@@ -1,7 +1,5 @@
 """The state of notifications: a small file, and the lock for sending."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

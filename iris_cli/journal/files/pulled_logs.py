@@ -5,8 +5,6 @@ and `err@OFFSET` contain its last part, which begins at the byte OFFSET. `tellin
 show a known cause, if they are not in the event log.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

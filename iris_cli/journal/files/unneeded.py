@@ -1,7 +1,5 @@
 """Files in the state directory that may be deleted: files kept by repairs, files packed for ended jobs, copied logs."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -3,8 +3,6 @@
 Each attempt of a job gets the same files, even if the directory has changed since the submission.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -5,8 +5,6 @@ seq. A compaction moves the lines of the log to a new segment, so that commands 
 line is in the log, in the archive, or in both. Then the line in the log is used.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

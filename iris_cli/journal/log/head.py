@@ -4,8 +4,6 @@ Without HEAD, a damaged last line would look like an incomplete line that was ne
 in one call and within one disk sector. HEAD is ignored if its checksum is wrong, as after an incomplete write or read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Positions in a log, the checksum at the end of each line, and faults of a log."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from zlib import crc32
 

@@ -7,8 +7,6 @@
 file also has `format`, `cluster_id` and `program`. A later line has `program` if another version wrote the line before.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Find the damage of a log, and repair a log before the next append."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read a snapshot: open jobs at once, ended jobs on demand."""
 
-from __future__ import annotations
-
 import os
 import stat
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Write a snapshot: open jobs, and the jobs that ended since the last archived snapshot."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Resolve a Connection and `~/.ssh/config` to a chain of SSH servers."""
 
-from __future__ import annotations
-
 import getpass
 import glob
 import os

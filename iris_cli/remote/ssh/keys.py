@@ -1,7 +1,5 @@
 """Private keys for authentication."""
 
-from __future__ import annotations
-
 import base64
 import os
 import shlex

@@ -1,7 +1,5 @@
 """An SSH connection: key exchange, authentication, tunnels, and running a script."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Find and describe one change that would place a pending task or gang: a dropped constraint, the end of a job, ..."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 

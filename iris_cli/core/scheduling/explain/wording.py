@@ -3,8 +3,6 @@
 Parameter `other`: some groups are suitable for the gang, and the text is about all other groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
