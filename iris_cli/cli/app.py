@@ -77,9 +77,9 @@ def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
 
 def _finish_notifications(*, at_once: bool) -> None:
     """Wait until the notifications of a cycle are sent. `at_once`: send no more of them."""
-    channels = sys.modules.get("iris_cli.ops.notify.channels")
-    if channels is not None:
-        channels.finish(at_once=at_once)
+    notify = sys.modules.get("iris_cli.ops.notify")
+    if notify is not None:
+        notify.finish(at_once=at_once)
 
 
 def _call_and_report(action: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:

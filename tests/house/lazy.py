@@ -38,7 +38,7 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.calls": "remote.launch_request",
     "ops.cycle.cycle": (
         "core.lifecycle.placement core.lifecycle.slices core.scheduling "
-        "core.scheduling.plan ops.cycle.kept_logs ops.notify.after_cycle"
+        "core.scheduling.plan ops.cycle.kept_logs ops.notify"
     ),
     "ops.cycle.reply_queue": "config.request_text ops.cycle.replies remote.output_calls",
     "ops.cycle.requests": (
@@ -48,7 +48,7 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
     "ops.loop.cron_checks": "ops.checks.host_checks",
-    "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
+    "ops.notify": "ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
     "ops.outcomes.stack_places": "core.lifecycle.attempts",
     "ops.session": "core.evolve journal.history remote.fan_out remote.transport",

@@ -113,9 +113,9 @@ class Cycles(Struct):
     def poll_and_place(self) -> None:
         """Begin a cycle: poll the workers, and place tasks on the workers that have answered."""
         if self.session.config.notify.channels:
-            from iris_cli.ops.notify import after_cycle
+            from iris_cli.ops import notify
 
-            after_cycle.begin(self.session)
+            notify.begin(self.session)
         self.result = CycleResult()
         self._decided.clear()
         self._begin()
@@ -278,10 +278,10 @@ def send_notices(session: Session, plan: Plan | None = None) -> None:
     if not session.config.notify.channels:
         session.state.notices.forget()
         return
-    from iris_cli.ops.notify import after_cycle
+    from iris_cli.ops import notify
 
     try:
-        after_cycle.send_new_notices(session, plan, session.state.read_heartbeat())
+        notify.send_new_notices(session, plan, session.state.read_heartbeat())
     except Exception as error:
         session.fault("sending notices", error)
 

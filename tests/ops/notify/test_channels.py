@@ -15,7 +15,7 @@ import pytest
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import Notify
 from iris_cli.core.messages.notices import Notice
-from iris_cli.ops.notify.channels import Command, Webhook, notice_json, notice_variables
+from iris_cli.ops.notify import Command, Webhook, notice_json, notice_variables
 from tests.ops.notify.processes import A_LONG_TIME, is_written, number_in, until_gone
 from tests.support.listener import SECRET, Listener
 

@@ -15,12 +15,12 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.limits import Limits
+from iris_cli.ops import notify
 from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
 from iris_cli.ops.jobs.change import cancel
-from iris_cli.ops.notify import channels
-from iris_cli.ops.notify.channels import Command
+from iris_cli.ops.notify import Command
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import load_view
 from tests.ops.notify.processes import number_in, until_gone
@@ -43,7 +43,7 @@ class Lab(Site):
     def tell(self, seconds: float = 0.0) -> list[str]:
         """One cycle and all that it tells; what the command wrote so far."""
         self.cycle(seconds)
-        channels.finish()
+        notify.finish()
         return self.told
 
     @property
@@ -62,7 +62,7 @@ class Lab(Site):
 def lab(tmp_path: Path) -> Iterator[Lab]:
     site = Lab(tmp_path, "w0", "w1")
     yield site
-    channels.finish(at_once=True)
+    notify.finish(at_once=True)
 
 
 def test_the_end_of_each_job_is_told_once_with_its_state_and_its_reason(lab: Lab) -> None:
@@ -173,10 +173,10 @@ def test_a_thousand_jobs_that_end_at_once_are_each_told_in_as_many_cycles_as_it_
     while len(told) < len(names):
         lab.clock.time += 1.0
         cycle.run(lab.session())
-        channels.finish()
+        notify.finish()
         cycles += 1
     assert told == names
-    assert cycles == len(names) * 0.05 / channels.BUDGET
+    assert cycles == len(names) * 0.05 / notify.BUDGET
     lab.tell(1.0)
     assert told == names
 
@@ -284,7 +284,7 @@ def test_a_cycle_ends_while_a_notification_hangs_and_the_next_process_sends_it_a
     lab.notify = Notify(command=("sh", "-c", "echo $$ >pid; sleep 1000"))
     lab.cycle()  # comes back
     pid = number_in(lab._path / "pid")
-    channels.finish(at_once=True)
+    notify.finish(at_once=True)
     until_gone(pid)
     assert lab.trouble() == ""  # it was not its fault
     lab.notify = Lab.notify

@@ -1,1 +1,0 @@
-"""Notifications about jobs, as configured by `notify:` in `cluster.yaml`."""
