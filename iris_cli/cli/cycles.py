@@ -7,16 +7,8 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from iris_cli import errors
 from iris_cli.cli.context import Context
-from iris_cli.errors import (
-    ConfigError,
-    ExitCode,
-    IrisError,
-    LockedError,
-    LogReplacedError,
-    NotWritableError,
-    UsageError,
-)
 
 if TYPE_CHECKING:
     from iris_cli.ops.loop.foreground import Step
@@ -73,7 +65,7 @@ def autoscale(iris: Context, *, once: bool = False, interval: float | None = Non
 
 def _check_options(*, once: bool, interval: float | None) -> None:
     if once and interval is not None:
-        raise UsageError("--once and --interval can't be combined", hint="drop one of them")
+        raise errors.UsageError("--once and --interval can't be combined", hint="drop one of them")
 
 
 def _repeat(iris: Context, session: Session, action: Callable[[], object], interval: float | None) -> int:
@@ -93,7 +85,7 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
         try:
             action()
             has_succeeded, printed = True, ""
-        except (LockedError, NotWritableError, LogReplacedError) as error:
+        except (errors.LockedError, errors.NotWritableError, errors.LogReplacedError) as error:
             busy = _is_busy(iris, session, error)
             if not busy and (interval is None or not (has_succeeded or session.has_locked)):
                 raise
@@ -104,15 +96,15 @@ def _repeat(iris: Context, session: Session, action: Callable[[], object], inter
                 iris.output.warning(text)
             printed = text
         if interval is None:
-            return ExitCode.OK
+            return errors.ExitCode.OK
         iris.output.flush()
         session.clock.sleep(interval)
         warn_of_change()
 
 
-def _is_busy(iris: Context, session: Session, error: IrisError) -> bool:
+def _is_busy(iris: Context, session: Session, error: errors.IrisError) -> bool:
     """Return True if the lock was busy from the start and the user asked not to wait for it."""
-    return isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.has_locked
+    return isinstance(error, errors.LockedError) and iris.lock_timeout == 0 and not session.has_locked
 
 
 def _run_autoscaler(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
@@ -126,7 +118,7 @@ def _run_autoscaler(iris: Context, session: Session, *, in_cycle: bool = False) 
 
     result = operation.run(session, probe=not in_cycle)
     if result.conflict is not None and not in_cycle:
-        raise ConfigError(str(result.conflict), hint=render.owner_hint(result.conflict))
+        raise errors.ConfigError(str(result.conflict), hint=render.owner_hint(result.conflict))
     rows = scaling_rows(session.cluster, result.plan, session.clock.now())
     if in_cycle and iris.output.as_json:
         return render.pass_document(result, rows)
@@ -170,19 +162,19 @@ def follow(
     except KeyboardInterrupt:
         follow_up = _cycles_summary(iris, session) if session.cluster.open_jobs() else ""
         iris.output.message(open_jobs_words(session.cluster, follow_up))
-        return ExitCode.INTERRUPTED
-    return ExitCode.OK
+        return errors.ExitCode.INTERRUPTED
+    return errors.ExitCode.OK
 
 
 def follow_once(iris: Context, session: Session, steps: Generator[Step]) -> int:
     """Show the only step of a watch. If the lock is busy with --lock-timeout 0, print this instead."""
     try:
         return follow(iris, session, steps)
-    except LockedError as error:
+    except errors.LockedError as error:
         if not _is_busy(iris, session, error):
             raise
         iris.output.message(f"busy: {error.message}")
-        return ExitCode.OK
+        return errors.ExitCode.OK
 
 
 def _cycles_summary(iris: Context, session: Session) -> str:
@@ -216,7 +208,7 @@ def status(
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
-        raise UsageError("--watch and --at can't be combined", hint="drop one of them")
+        raise errors.UsageError("--watch and --at can't be combined", hint="drop one of them")
 
     def job_names() -> Collection[str]:
         if job is not None:

@@ -7,20 +7,9 @@ from collections.abc import Iterator, Sequence
 from iris_cli.core import WorkerCondition, count, format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
+from iris_cli.render import tables
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Text
-from iris_cli.render.tables import (
-    NARROW,
-    Row,
-    banner,
-    clock_time,
-    cycle_words,
-    facts,
-    fold,
-    state,
-    table,
-    text,
-)
 
 _COLUMNS = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
 _TEXT_WIDTH = 20  # columns in which a long text of jobs or notes can be wrapped
@@ -33,24 +22,29 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
 
 def show_worker(output: Output, view: WorkerView) -> None:
     def draw() -> list[Renderable]:
-        cycles = cycle_words(view.cycles, view.at)
-        return [*banner(view.messages, view.cycles), *worker_tables(view.details, cycles, output.width)]
+        cycles = tables.cycle_words(view.cycles, view.at)
+        return [
+            *tables.banner(view.messages, view.cycles),
+            *worker_tables(view.details, cycles, output.width),
+        ]
 
     output.view(view, view.messages, [view.details.worker.id], draw)
 
 
 def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
-    yield from banner(inventory.messages, inventory.cycles)
-    yield cycle_words(inventory.cycles, inventory.at)
+    yield from tables.banner(inventory.messages, inventory.cycles)
+    yield tables.cycle_words(inventory.cycles, inventory.at)
     if not inventory.workers:
-        yield text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")
+        yield tables.text("no workers yet: iris doctor checks the hosts in cluster.yaml", "dim")
         return
     rows = list(map(_cells, inventory.workers))
-    only = ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < NARROW else _fitting_columns(rows, width)
-    yield table(_COLUMNS, rows, only=only)
+    only = (
+        ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < tables.NARROW else _fitting_columns(rows, width)
+    )
+    yield tables.table(_COLUMNS, rows, only=only)
 
 
-def _fitting_columns(rows: Sequence[Row], width: int) -> list[str]:
+def _fitting_columns(rows: Sequence[tables.Row], width: int) -> list[str]:
     """Return the columns to show. Those that say least are omitted until jobs and notes have room."""
     widths = {}
     for header, cells in zip(_COLUMNS, zip(*rows, strict=True), strict=True):
@@ -65,7 +59,7 @@ def _fitting_columns(rows: Sequence[Row], width: int) -> list[str]:
     return list(widths)
 
 
-def _cells(details: WorkerDetails) -> Row:
+def _cells(details: WorkerDetails) -> tables.Row:
     row = details.worker
     return (
         row.id,
@@ -74,7 +68,7 @@ def _cells(details: WorkerDetails) -> Row:
         cores(row),
         memory(row),
         status_words(row.status),
-        fold(row.jobs),
+        tables.fold(row.jobs),
         "; ".join(
             dict.fromkeys((*row.refuses, *row.warnings, *(f"tainted: {taint}" for taint in row.taints)))
         ),
@@ -115,15 +109,15 @@ def worker_tables(
     `cycles`: text about what runs cycles. `occupied`: kinds of tasks that the worker rejects now, with reasons.
     """
     row = details.worker
-    head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
+    head = Text.assemble(tables.text(row.id, "bold"), "  ", tables.state(row.status))
     parts: list[Renderable] = [head, cycles]
-    parts += [text(f"accepts no tasks: {why}", "yellow") for why in row.refuses]
-    parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
-    parts += [text(f"accepts no {why}", "yellow") for why in occupied]
-    parts += [] if row.refuses or occupied else [text("accepts tasks", "dim")]
-    parts += [text(""), facts(_facts(details))]
+    parts += [tables.text(f"accepts no tasks: {why}", "yellow") for why in row.refuses]
+    parts += [tables.text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
+    parts += [tables.text(f"accepts no {why}", "yellow") for why in occupied]
+    parts += [] if row.refuses or occupied else [tables.text("accepts tasks", "dim")]
+    parts += [tables.text(""), tables.facts(_facts(details))]
     if details.claims:
-        parts += [text(""), _claims(details, width)]
+        parts += [tables.text(""), _claims(details, width)]
     return parts
 
 
@@ -138,10 +132,10 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} free" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
         _last_poll(details),
-        ("silent since", _utc(clock_time(details.silent_since_at))),
+        ("silent since", _utc(tables.clock_time(details.silent_since_at))),
         ("failed polls", str(details.failed_polls or "")),
-        ("next poll after", _utc(clock_time(details.cooldown_until_at))),
-        ("quarantined", _utc(clock_time(details.quarantined_at))),
+        ("next poll after", _utc(tables.clock_time(details.cooldown_until_at))),
+        ("quarantined", _utc(tables.clock_time(details.quarantined_at))),
         ("taints", ", ".join(row.taints)),
         ("manual taints", ", ".join(details.taints_by_hand)),
         ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
@@ -185,9 +179,11 @@ def _claims(details: WorkerDetails, width: int) -> Renderable:
             f"{claim.cpu:g}",
             format_memory(claim.memory),
             "all chips" if claim.chips else ",".join(map(str, claim.gpus)),
-            clock_time(claim.since_at),
+            tables.clock_time(claim.since_at),
         )
         for claim in details.claims
     )
-    only = ("ATTEMPT", "STATE", "SINCE (UTC)") if width < NARROW else ()
-    return table(("ATTEMPT", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only, right=())
+    only = ("ATTEMPT", "STATE", "SINCE (UTC)") if width < tables.NARROW else ()
+    return tables.table(
+        ("ATTEMPT", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only, right=()
+    )

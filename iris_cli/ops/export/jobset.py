@@ -16,16 +16,7 @@ from msgspec import Struct
 from iris_cli.core import MAX_STRING, Job, constraints, count, describe, pattern
 from iris_cli.core.resources import AUTO
 from iris_cli.errors import UsageError
-from iris_cli.ops.export import pod_script
-from iris_cli.ops.export.counterparts import (
-    UNLIMITED,
-    Engine,
-    ExportNote,
-    lost_constraints,
-    lost_fields,
-    lost_note,
-    to_do_note,
-)
+from iris_cli.ops.export import counterparts, pod_script
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
 from iris_cli.ops.export.pod_script import dns_label, is_label_value
 from iris_cli.ops.export.shell import fixed_variables
@@ -63,7 +54,7 @@ class Shape(Struct, frozen=True, kw_only=True):
         return self.slices * self.pods
 
 
-def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]]:
+def job_set(source: Source, queue: str | None) -> tuple[Fields, list[counterparts.ExportNote]]:
     """Return the JobSet, and notes for the user. `queue`: the Kueue queue. Raises UsageError."""
     if queue is not None and _QUEUE.fullmatch(queue) is None:
         raise UsageError(
@@ -91,8 +82,8 @@ def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]
             ],
         },
     }
-    lost_notes = lost_constraints(each for each in job.constraints if not _is_exported(each))
-    notes = [*lost_fields(job, Engine.JOBSET), *_notes(source, shape), *lost_notes]
+    lost_notes = counterparts.lost_constraints(each for each in job.constraints if not _is_exported(each))
+    notes = [*counterparts.lost_fields(job, counterparts.Engine.JOBSET), *_notes(source, shape), *lost_notes]
     return _without_empty(document), notes
 
 
@@ -283,44 +274,50 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
-def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
+def _notes(source: Source, shape: Shape) -> Iterator[counterparts.ExportNote]:
     job = source.job
     if not source.image:
-        yield lost_note(
+        yield counterparts.lost_note(
             "image", f"a pod needs an image: pass --image NAME, or replace {NO_IMAGE} in the output"
         )
     yield from _shape_notes(source, shape)
     if source.workdir or job.workspace is not None:
-        yield lost_note("workdir", "no counterpart; the image must contain it")
+        yield counterparts.lost_note("workdir", "no counterpart; the image must contain it")
     device = job.resources.device
     if device is not None and device.kind == "gpu" and device.variant != AUTO:
-        yield lost_note("gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector")
+        yield counterparts.lost_note(
+            "gpu", f"no counterpart for {device.variant!r}; add your cluster's node selector"
+        )
     gang = job.coscheduling
     if gang is not None and not (
         job.resources.device_type == "tpu" and gang.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY
     ):
-        yield lost_note("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
+        yield counterparts.lost_note(
+            "coscheduling", f"the pods may be on nodes that do not share {gang.group_by}"
+        )
     if job.timeout and not source.starts_together and job.max_retries_failure:
-        yield lost_note("timeout", "a task that reached its time limit is tried again")
+        yield counterparts.lost_note("timeout", "a task that reached its time limit is tried again")
     if job.max_task_failures and job.keep_going:
-        yield lost_note("max_task_failures", "with keep_going, one failed task fails the JobSet in the end")
-    if job.max_retries_preemption not in (0, UNLIMITED):
-        yield lost_note("max_retries_preemption", "restarts after a disruption are not counted")
+        yield counterparts.lost_note(
+            "max_task_failures", "with keep_going, one failed task fails the JobSet in the end"
+        )
+    if job.max_retries_preemption not in (0, counterparts.UNLIMITED):
+        yield counterparts.lost_note("max_retries_preemption", "restarts after a disruption are not counted")
     if job.secrets:
-        yield to_do_note(
+        yield counterparts.to_do_note(
             "secrets", f"kubectl create secret generic {_secret_name(job)}, with {', '.join(job.secrets)}"
         )
 
 
-def _shape_notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
+def _shape_notes(source: Source, shape: Shape) -> Iterator[counterparts.ExportNote]:
     job = source.job
     if shape.tpu is not None and shape.tasks != job.replicas:
         tpu_type = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)
         pods = f"{count(shape.pods, 'pod')} with {count(shape.tpu.chips_per_vm, 'chip')} each"
-        yield lost_note(
+        yield counterparts.lost_note(
             "tpu", f"{tpu_type} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}"
         )
     if pod_script.hosts_length(source, shape.slices, shape.pods) > MAX_STRING:
-        yield lost_note(
+        yield counterparts.lost_note(
             "name", "the names of all pods take more than a variable can hold: IRIS_HOSTS is empty"
         )

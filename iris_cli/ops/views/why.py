@@ -10,14 +10,9 @@ from msgspec import Struct, field, structs
 from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.model import waiting
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.model.waiting import (
-    describe_hold,
-    describe_overdue,
-    describe_quiet_attempt,
-    describe_quiet_tasks,
-)
 from iris_cli.ops.names import find_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed, state_since
@@ -161,7 +156,7 @@ def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
     failure = failure_card(view, job) if state is JobState.FAILED else None
-    quiet = describe_quiet_tasks(job, tasks, view.now)
+    quiet = waiting.describe_quiet_tasks(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet or has_unhealthy_worker(view.cluster, job)
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
     fields = _tasks_fields(view, job, tasks)
@@ -171,10 +166,11 @@ def _why_job(view: View, job: Job) -> Why:
         kind="job",
         state=state,
         display=job_display(view.cluster, job.id),
-        cause=cause_words(view.cluster, job, view.state) or ("" if fields["waits"] else describe_hold(job)),
+        cause=cause_words(view.cluster, job, view.state)
+        or ("" if fields["waits"] else waiting.describe_hold(job)),
         failure=failure,
         retry=retry_words(view.cluster, job, view.state),
-        overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        overdue=waiting.describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=quiet,
         next=failure.next if failure is not None else follow_up,
     )
@@ -258,7 +254,7 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
         for attempt in task.attempts:
             if not attempt.live:
                 continue
-            doubts = problem_of(view, attempt.worker), describe_quiet_attempt(attempt, view.now)
+            doubts = problem_of(view, attempt.worker), waiting.describe_quiet_attempt(attempt, view.now)
             since = state_since(attempt)
             yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),

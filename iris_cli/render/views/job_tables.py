@@ -13,27 +13,10 @@ from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
+from iris_cli.render import tables
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Table, Text
 from iris_cli.render.plans import workspace_words
-from iris_cli.render.tables import (
-    FOLD_ABOVE,
-    MAX_PARTS,
-    NARROW,
-    Row,
-    banner,
-    block,
-    clock_time,
-    cycle_parts,
-    duration,
-    duration_range,
-    expected_words,
-    facts,
-    fold,
-    state,
-    table,
-    text,
-)
 
 WIDE = 120  # columns; narrower tables omit times
 MAX_GROUPS = 4  # maximum number of lines for groups of peers, and for failed child jobs
@@ -51,21 +34,26 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
 
 def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Renderable]:
     """Return the view of a job for a terminal of `width` columns."""
-    parts: list[Renderable] = [*banner(status.messages, status.cycles), _header(status)]
+    parts: list[Renderable] = [*tables.banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
-        parts += [text(""), *failure_card(status.failure)]
-    parts += [text(""), _facts(status), text(""), _tasks(status.tasks, width, everything)]
+        parts += [tables.text(""), *failure_card(status.failure)]
+    parts += [tables.text(""), _facts(status), tables.text(""), _tasks(status.tasks, width, everything)]
     earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
     if earlier:
-        parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
-    return [*parts, text(""), next_line(status.next)]
+        parts += [tables.text(""), tables.text("earlier attempts", "dim"), _attempts(earlier, everything)]
+    return [*parts, tables.text(""), next_line(status.next)]
 
 
 def _header(status: JobStatus) -> Text:
     job = status.job
     size = ("a gang of " if job.gang else "") + count(job.replicas, "task")
     return Text.assemble(
-        text(job.id, "bold"), "  ", state(job.display), "  ", size, *cycle_parts(status.cycles, status.at)
+        tables.text(job.id, "bold"),
+        "  ",
+        tables.state(job.display),
+        "  ",
+        size,
+        *tables.cycle_parts(status.cycles, status.at),
     )
 
 
@@ -74,7 +62,7 @@ def _run_time(status: JobStatus) -> str:
 
     If the only task of an open job has earlier attempts, the text ends with their number: `in 2 attempts`.
     """
-    job, took = status.job, duration(status.job.duration)
+    job, took = status.job, tables.duration(status.job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
     attempts = max((len(task.attempts) for task in status.tasks), default=0)
@@ -85,16 +73,16 @@ def _run_time(status: JobStatus) -> str:
 
 def _facts(status: JobStatus) -> Table:
     job = status.job
-    times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
+    times = f"submitted {tables.duration(job.age)} ago ({tables.clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
         times += f", {_run_time(status)}"
     if job.ended_at is not None:
-        times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
-    return facts(
+        times += f", ended {tables.duration(max(0.0, status.at - job.ended_at))} ago"
+    return tables.facts(
         [
-            ("stopping on" if job.stopping else "where", fold(job.workers)),
+            ("stopping on" if job.stopping else "where", tables.fold(job.workers)),
             _reason(status),
-            ("expected start", expected_words(status.expected_start, status.at)),
+            ("expected start", tables.expected_words(status.expected_start, status.at)),
             ("retry", job.retry.removeprefix("retry").lstrip(" ,")),
             ("output", job.quiet),
             ("when", times),
@@ -109,8 +97,11 @@ def _facts(status: JobStatus) -> Table:
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
             ("resubmission of", job.again or ""),
-            ("resubmitted as", fold(job.tried_again)),
-            ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
+            ("resubmitted as", tables.fold(job.tried_again)),
+            (
+                "children",
+                "; ".join(f"{tables.fold(jobs)} {word}" for word, jobs in status.child_displays.items()),
+            ),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )
@@ -149,28 +140,28 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     Otherwise tasks with the same state and reason share a row: only pending tasks, or above FOLD_ABOVE all tasks.
     """
     headers = ("TASK", "STATE", "WORKER", "ATTEMPT", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
-    narrow = width < NARROW
+    narrow = width < tables.NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
-    if len(tasks) > FOLD_ABOVE and not everything:
-        rows = _folded_tasks(tasks, 2 if narrow else MAX_PARTS)
-        return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
+    if len(tasks) > tables.FOLD_ABOVE and not everything:
+        rows = _folded_tasks(tasks, 2 if narrow else tables.MAX_PARTS)
+        return tables.table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
     pending = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
     folded = [] if everything else pending
     rows = [*(_task_cells(task) for task in tasks if task not in folded), *_folded_tasks(folded)]
     if width >= WIDE:
-        return table(headers, rows)
-    return table(headers, rows, only=only if narrow else {*only, "ATTEMPT"})
+        return tables.table(headers, rows)
+    return tables.table(headers, rows, only=only if narrow else {*only, "ATTEMPT"})
 
 
-def _task_cells(task: TaskRow) -> Row:
+def _task_cells(task: TaskRow) -> tables.Row:
     return (
         f"task-{task.id.index}",
         task.display,
         task.worker or "",
         str(len(task.attempts) - 1) if task.attempts else "",
-        clock_time(task.started_at),
-        clock_time(task.ended_at),
-        duration(task.duration),
+        tables.clock_time(task.started_at),
+        tables.clock_time(task.ended_at),
+        tables.duration(task.duration),
         _why(task),
     )
 
@@ -182,18 +173,18 @@ def _why(task: TaskRow) -> str:
     return more[2:] if more[:2] in (": ", "; ") else more
 
 
-def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[Row]:
+def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = tables.MAX_PARTS) -> list[tables.Row]:
     alike = group_pairs(((task.display, _why(task)), task) for task in tasks)
     return [
         (
-            fold((f"task-{task.id.index}" for task in group), max_parts)
+            tables.fold((f"task-{task.id.index}" for task in group), max_parts)
             + (f" ({len(group)})" if len(group) > 1 else ""),
             word,
-            fold((task.worker for task in group if task.worker), max_parts),
+            tables.fold((task.worker for task in group if task.worker), max_parts),
             "",
             "",
             "",
-            duration_range([task.duration for task in group if task.duration is not None]),
+            tables.duration_range([task.duration for task in group if task.duration is not None]),
             why,
         )
         for (word, why), group in alike.items()
@@ -203,18 +194,18 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = MAX_PARTS) -> list[
 def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
     """Return a table of attempts. Attempts with the same number and the same cause of their end share a row."""
     alike = group_pairs(((attempt.id.number, attempt.why), attempt) for attempt in attempts)
-    lines = list(alike.items()) if everything else list(alike.items())[-FOLD_ABOVE:]
+    lines = list(alike.items()) if everything else list(alike.items())[-tables.FOLD_ABOVE :]
     rows = [
         (
             str(number),
-            fold(f"task-{attempt.id.task.index}" for attempt in group),
-            fold(attempt.worker for attempt in group),
-            duration_range([attempt.duration for attempt in group if attempt.duration is not None]),
+            tables.fold(f"task-{attempt.id.task.index}" for attempt in group),
+            tables.fold(attempt.worker for attempt in group),
+            tables.duration_range([attempt.duration for attempt in group if attempt.duration is not None]),
             why,
         )
         for (number, why), group in lines
     ]
-    return table(("ATTEMPT", "TASK", "WORKER", "RAN", "WHY"), rows)
+    return tables.table(("ATTEMPT", "TASK", "WORKER", "RAN", "WHY"), rows)
 
 
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
@@ -225,20 +216,22 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     counts = f"tasks: {failure.counts}" if failure.counts else ""
     card: list[Renderable] = [
-        text(_headline(failure), "bold red"),
-        text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), counts)))),
+        tables.text(_headline(failure), "bold red"),
+        tables.text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), counts)))),
     ]
     if failure.setup:
-        card.append(text(f"setup: {failure.setup}"))
+        card.append(tables.text(f"setup: {failure.setup}"))
     if failure.log_lines:
         from rich.padding import Padding
 
-        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
+        card.append(Padding(tables.block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
     if failure.facts:
-        card.append(facts([("proven" if fact.proven else "a guess", fact.text) for fact in failure.facts]))
-    card += [text(line) for line in (*_peer_lines(failure), *_child_lines(failure))]
+        card.append(
+            tables.facts([("proven" if fact.proven else "a guess", fact.text) for fact in failure.facts])
+        )
+    card += [tables.text(line) for line in (*_peer_lines(failure), *_child_lines(failure))]
     if failure.known is not None:
-        card += [text(""), *_known_cause(failure.known, failure)]
+        card += [tables.text(""), *_known_cause(failure.known, failure)]
     return card
 
 
@@ -252,7 +245,7 @@ def _headline(failure: FailureCard) -> str:
 
 
 def next_line(command: str) -> Text:
-    return Text.assemble(("next: ", "dim"), text(command))
+    return Text.assemble(("next: ", "dim"), tables.text(command))
 
 
 def _peer_lines(failure: FailureCard) -> Iterator[str]:
@@ -274,7 +267,7 @@ def _child_lines(failure: FailureCard) -> Iterator[str]:
 
 def _peer_line(group: PeerGroup, first: TaskId) -> str:
     """Return `task-[0-1,3] stopped; last line of task-0: "step 42"`, or without `of task-0` for a single task."""
-    who = fold(f"task-{task.index}" for task in group.tasks)
+    who = tables.fold(f"task-{task.index}" for task in group.tasks)
     how = f"also failed, {group.how}" if group.failed else group.how
     if group.same:
         return f"{who} {how} with the same last line as task-{first.index}"
@@ -286,6 +279,6 @@ def _peer_line(group: PeerGroup, first: TaskId) -> str:
 
 def _known_cause(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
     who = "" if known.task == failure.task else f" (in the output of task-{known.task.index})"
-    yield text(f"known cause{who}: {known.cause}", "bold yellow")
+    yield tables.text(f"known cause{who}: {known.cause}", "bold yellow")
     line = known.line if known.line not in failure.cause else ""
-    yield facts([("output line", line), ("fix", known.fix), ("source", known.source)])
+    yield tables.facts([("output line", line), ("fix", known.fix), ("source", known.source)])

@@ -9,23 +9,9 @@ from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, count
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
+from iris_cli.render import tables
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Text
-from iris_cli.render.tables import (
-    FOLD_ABOVE,
-    NARROW,
-    banner,
-    cycle_words,
-    duration_range,
-    expected_words,
-    facts,
-    fold,
-    group_by_text,
-    state,
-    table,
-    text,
-    time_range,
-)
 from iris_cli.render.views.job_tables import failure_card, next_line
 from iris_cli.render.workers import worker_tables
 
@@ -46,45 +32,49 @@ def _short_answer(why: Why) -> str:
 
 
 def _parts(why: Why, width: int) -> Iterator[Renderable]:
-    yield from banner(why.messages, why.cycles)
+    yield from tables.banner(why.messages, why.cycles)
     if why.worker is not None:
-        yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
+        yield from worker_tables(why.worker, tables.cycle_words(why.cycles, why.at), width, why.occupied)
         return
     cause = "" if why.display.endswith(why.cause) else why.cause
-    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(cause))
-    yield cycle_words(why.cycles, why.at)
-    yield from (text(words) for words in (why.overdue, why.quiet, why.retry) if words)
+    yield Text.assemble(
+        tables.text(why.subject, "bold"), "  ", tables.state(why.display), "  ", tables.text(cause)
+    )
+    yield tables.cycle_words(why.cycles, why.at)
+    yield from (tables.text(words) for words in (why.overdue, why.quiet, why.retry) if words)
     for wait in why.waits:
-        yield text("")
+        yield tables.text("")
         yield from _wait(why, wait)
     if why.places:
-        yield text("")
-        only = ("WORKER", "STATE", "TASK", "FOR", "NOTE") if width < NARROW else ()
-        yield table(
+        yield tables.text("")
+        only = ("WORKER", "STATE", "TASK", "FOR", "NOTE") if width < tables.NARROW else ()
+        yield tables.table(
             ("WORKER", "STATE", "TASK", "SINCE (UTC)", "FOR", "NOTE"), _attempt_rows(why.places), only=only
         )
         yield from (
-            text(chosen, "dim") for chosen in dict.fromkeys(each.chosen for each in why.places) if chosen
+            tables.text(chosen, "dim")
+            for chosen in dict.fromkeys(each.chosen for each in why.places)
+            if chosen
         )
     if why.failure is not None:
-        yield text("")
+        yield tables.text("")
         yield from failure_card(why.failure)
     if why.next:
-        yield text("")
+        yield tables.text("")
         yield next_line(why.next)
 
 
 def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
-    who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
+    who = "" if len(why.waits) == 1 else f"{tables.fold(f'task-{task.index}' for task in wait.tasks)}: "
     if wait.explanation is None:
         ready, then, follows = wait.prospect.partition("; ")
-        where = f" for {fold(wait.will_go_to)}" if wait.will_go_to else ""
-        yield text(f"{who}{ready}{where}{then}{follows}", "green")
+        where = f" for {tables.fold(wait.will_go_to)}" if wait.will_go_to else ""
+        yield tables.text(f"{who}{ready}{where}{then}{follows}", "green")
         return
     for reason in wait.explanation.reasons:
-        yield text(f"{who}{reason.text}", "yellow")
-    expected = ("expected start", expected_words(wait.expected_start, why.at))
-    yield facts([*_findings(wait.explanation, why.inherited), expected, ("demand", wait.demand)])
+        yield tables.text(f"{who}{reason.text}", "yellow")
+    expected = ("expected start", tables.expected_words(wait.expected_start, why.at))
+    yield tables.facts([*_findings(wait.explanation, why.inherited), expected, ("demand", wait.demand)])
 
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
@@ -113,15 +103,15 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     rejected = (f"{count(number, 'worker')}: {rejection_words(kind)}" for kind, number in found.refused)
     yield "rejected", "; ".join(rejected)
     for taker in found.behind:
-        yield "behind", f"{taker} on {fold(taker.workers)}"
+        yield "behind", f"{taker} on {tables.fold(taker.workers)}"
     obstacles: list[tuple[str, str]] = []
     for near in found.near_misses:
-        who = fold(near.lacking)
+        who = tables.fold(near.lacking)
         named = near.name.endswith(f" {who}") or near.text.startswith((f"{who}: ", f"{who} "))
         lacks = ", ".join(filter(None, ("" if named else who, near.text)))
         obstacles.append((near.name, rejection_words(near.kind, lacks)))
-    for names, obstacle in group_by_text(obstacles):
-        yield "near miss", f"{fold(names)}: {obstacle}"
+    for names, obstacle in tables.group_by_text(obstacles):
+        yield "near miss", f"{tables.fold(names)}: {obstacle}"
     if found.more_near_misses:
         yield "near miss", f"{found.more_near_misses} more"
     for hint in found.hints:
@@ -132,14 +122,14 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
 
 def _attempt_rows(attempts: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each attempt; above FOLD_ABOVE, a row for all attempts in the same state."""
-    is_folded = len(attempts) > FOLD_ABOVE
+    is_folded = len(attempts) > tables.FOLD_ABOVE
     alike = group_pairs(((each.state, each.doubt) if is_folded else each.attempt, each) for each in attempts)
     for group in alike.values():
         yield (
-            fold(each.worker for each in group),
+            tables.fold(each.worker for each in group),
             group[0].state,
-            fold(f"task-{each.attempt.task.index}" for each in group),
-            time_range([each.since_at for each in group]),
-            duration_range([each.age for each in group]),
+            tables.fold(f"task-{each.attempt.task.index}" for each in group),
+            tables.time_range([each.since_at for each in group]),
+            tables.duration_range([each.age for each in group]),
             group[0].doubt,
         )

@@ -19,19 +19,9 @@ from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.ops.views.live_view import LiveJob, LiveView, TaskGroup, Urgency, live_view
 from iris_cli.ops.views.status import ClusterStatus
+from iris_cli.render import tables
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import (
-    NARROW,
-    STYLES,
-    banner,
-    clock_time,
-    cycle_words,
-    duration,
-    fold,
-    folded_rows,
-    style_of,
-)
 from iris_cli.render.views.job_tables import job_tables
 from iris_cli.render.views.status import problem_lines, tasks, where_and_why, worker_counts
 from iris_cli.render.watch.recent_events import RecentEvent
@@ -80,7 +70,7 @@ def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: 
     head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
     events = [
-        Text.assemble((f"{clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
+        Text.assemble((f"{tables.clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
         for each in screen_input.events
     ]
     sections = [
@@ -136,10 +126,10 @@ def _visible_lines(section: _Section, number: int) -> Sequence[Text]:
 def _header_lines(status: ClusterStatus, screen_input: ScreenInput) -> Iterator[Text]:
     """Yield the cluster's name and workers, what runs cycles, and problems of the log and of cycles."""
     now = screen_input.now
-    time = _text(f"{clock_time(now)[11:]} UTC", "dim")
+    time = _text(f"{tables.clock_time(now)[11:]} UTC", "dim")
     yield Text(_GAP).join([_text(status.name, "bold"), _text(worker_counts(status)), time])
     yield _cycles_line(status.cycles, now - status.at, now)
-    for line in banner(status.messages, status.cycles):
+    for line in tables.banner(status.messages, status.cycles):
         yield _text(line.content, "bold red")
     if screen_input.trouble:
         yield _text(f"no cycle could be run: {screen_input.trouble}", "bold yellow")
@@ -149,7 +139,7 @@ def _cycles_line(cycles: Cycles | None, read_ago: float, now: float) -> Text:
     """Return what runs cycles, and the age of the last cycle. `read_ago`: seconds since `cycles` was read."""
     if cycles is not None and cycles.last is not None:
         cycles = structs.replace(cycles, last=float(max(0, int(cycles.last + read_ago))))
-    return cycle_words(cycles, now).__rich__()
+    return tables.cycle_words(cycles, now).__rich__()
 
 
 # Jobs
@@ -196,7 +186,7 @@ def _job_rows(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[
         overdue = format_overdue(max(0.0, now - job.overdue_since), view.gang_reserve_after)
     yield (
         _text(row.id, style),
-        _text(display, style_of(display)),
+        _text(display, tables.style_of(display)),
         _text(tasks(row)),
         _text(_duration_words(job, now), "dim"),
         _text(where_and_why(row, overdue), style),
@@ -210,11 +200,11 @@ def _job_rows(view: LiveView, job: LiveJob, now: float, width: int) -> Iterator[
 
 
 def _group_row(group: TaskGroup, now: float) -> Row:
-    names = fold((f"task-{task.index}" for task in group.tasks), 3)
-    hosts = fold(group.workers, 3)
+    names = tables.fold((f"task-{task.index}" for task in group.tasks), 3)
+    hosts = tables.fold(group.workers, 3)
     return (
         _text(f"  {names}"),
-        _text(word_of(group.state), style_of(group.state)),
+        _text(word_of(group.state), tables.style_of(group.state)),
         _text(str(len(group.tasks))),
         _text(_time_since(group.changed_at, now), "dim"),
         _text(f"{group.why} ({hosts})" if group.why and hosts else group.why or hosts),
@@ -235,7 +225,7 @@ def _time_since(since: float | None, now: float) -> str:
     if since is None:
         return ""
     seconds = max(0, int(now - since))
-    return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
+    return tables.duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
 # Slices, hosts and problems
@@ -243,10 +233,10 @@ def _time_since(since: float | None, now: float) -> str:
 
 def _slices(status: ClusterStatus, width: int) -> list[Text]:
     rows = [
-        (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
+        (*map(_text, row[:3]), _text(row[3], tables.STYLES.get(row[3], "")), _text(row[4]))
         for row in (
-            *folded_rows(status.slices, lambda each: each.name, _slice_cells, per_row=(2,)),
-            *folded_rows(
+            *tables.folded_rows(status.slices, lambda each: each.name, _slice_cells, per_row=(2,)),
+            *tables.folded_rows(
                 [each for each in status.workers if each.slice is None],
                 lambda each: each.id,
                 _host_cells,
@@ -254,17 +244,22 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
             ),
         )
     ]
-    shown = (0, 3, 4) if width < NARROW else (0, 1, 2, 3, 4)
+    shown = (0, 3, 4) if width < tables.NARROW else (0, 1, 2, 3, 4)
     return _align([tuple(row[column] for column in shown) for row in rows], width)
 
 
 def _slice_cells(row: SliceRow) -> tuple[str, ...]:
-    return row.type, f"{row.free}/{len(row.workers)} VMs free", status_words(row.status, "VM"), fold(row.jobs)
+    return (
+        row.type,
+        f"{row.free}/{len(row.workers)} VMs free",
+        status_words(row.status, "VM"),
+        tables.fold(row.jobs),
+    )
 
 
 def _host_cells(row: WorkerRow) -> tuple[str, ...]:
     free = f"{row.cpu_free:g}/{row.cpu:g} cores free" if is_use_known(row) else ""
-    return row.device, free, status_words(row.status), fold(row.jobs)
+    return row.device, free, status_words(row.status), tables.fold(row.jobs)
 
 
 # Text
