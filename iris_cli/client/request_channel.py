@@ -15,7 +15,7 @@ from typing import Any
 
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
-from iris_cli.core.ids import RequestId
+from iris_cli.core import RequestId, format_duration
 from iris_cli.core.messages.requests import (
     Answer,
     Cancel,
@@ -26,7 +26,6 @@ from iris_cli.core.messages.requests import (
     Submit,
 )
 from iris_cli.core.text import request_name
-from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.inside.requests import OtherRequestError, RequestFiles, wait_for_answers

@@ -9,6 +9,7 @@ from iris_cli.core.attributes import (
     scalar_of,
 )
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
+from iris_cli.core.grouping import group_pairs
 from iris_cli.core.ids import (
     AttemptId,
     JobId,

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, count, format_memory
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import AttemptId, count, format_memory, group_pairs
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.files.pull_attempt import PulledAttempt

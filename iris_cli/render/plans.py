@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core import Cluster, JobId, TaskId, WorkerId, Workspace, count, format_memory
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Cluster, JobId, TaskId, WorkerId, Workspace, count, format_memory, group_pairs
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import unschedulable_tasks
 from iris_cli.render.layout import Renderable

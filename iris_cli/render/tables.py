@@ -7,8 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from iris_cli.clock import iso_time, local_minute
-from iris_cli.core import format_duration, format_indexes
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import format_duration, format_indexes, group_pairs
 from iris_cli.ops.views.cycles import Cycles, cycles_words
 from iris_cli.render.layout import Table, Text, clean, clean_line
 

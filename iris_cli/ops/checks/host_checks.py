@@ -10,9 +10,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_worker_attributes
+from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_worker_attributes, group_pairs
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_memory

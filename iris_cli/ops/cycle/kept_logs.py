@@ -10,8 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from iris_cli.core import AttemptId, Cluster, JobId, Token, WorkerId
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import AttemptId, Cluster, JobId, Token, WorkerId, group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core import Attempt, AttemptId, Cluster, TaskId, WorkerId
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Attempt, AttemptId, Cluster, TaskId, WorkerId, group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.session import Session

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core import Attempt, Cluster, Job, Task, TaskId, WorkerId, format_duration
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Attempt, Cluster, Job, Task, TaskId, WorkerId, format_duration, group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.logs.log_reading import (

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import Attempt, AttemptState, Task, TaskId, WorkerId
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Attempt, AttemptState, Task, TaskId, WorkerId, group_pairs
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.messages.stacks import Frame, Thread, threads_of

@@ -19,8 +19,7 @@ from msgspec import Struct
 import iris_cli
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import Mode
-from iris_cli.core import Cluster, JobId, Provider, WorkerCondition, WorkerId, count
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Cluster, JobId, Provider, WorkerCondition, WorkerId, count, group_pairs
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, read_loop_order
 from iris_cli.ops import autoscale

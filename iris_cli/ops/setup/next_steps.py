@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import JobState, count, format_duration
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import JobState, count, format_duration, group_pairs
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
 from iris_cli.ops.outcomes.durations import RECENT_FAILURE
 

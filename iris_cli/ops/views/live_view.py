@@ -7,8 +7,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, JobState, TaskId, WorkerId
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Cluster, JobState, TaskId, WorkerId, group_pairs
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since

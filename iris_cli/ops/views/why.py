@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, SliceState, TaskId, Worker, WorkerId
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model import waiting
-from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.names import find_task
 from iris_cli.ops.outcomes.causes import retry_words, task_end_words

@@ -11,8 +11,7 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from iris_cli.core import Attempt, AttemptState, Cluster, Connection, Task, Worker, clip, count
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Attempt, AttemptState, Cluster, Connection, Task, Worker, clip, count, group_pairs
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence

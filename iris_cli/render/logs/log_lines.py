@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core import TaskId, WorkerId, count, format_duration
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import TaskId, WorkerId, count, format_duration, group_pairs
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import TaskId, WorkerId, format_indexes
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import TaskId, WorkerId, format_indexes, group_pairs
 from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, shared_stacks
 from iris_cli.ops.outcomes.stack_places import call_words, deciding_thread, own_call

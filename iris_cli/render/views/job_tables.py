@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core import JobState, TaskId, TaskState, count, parse_task_id
+from iris_cli.core import JobState, TaskId, TaskState, count, group_pairs, parse_task_id
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, count
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, count, group_pairs
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.grouping import group_pairs
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render import tables
 from iris_cli.render.console import Output

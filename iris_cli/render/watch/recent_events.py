@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from iris_cli.core.grouping import group_pairs
-from iris_cli.core.text import pattern
+from iris_cli.core import group_pairs, pattern
 from iris_cli.ops.views.history import Entry
 from iris_cli.render.tables import fold
 
