@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import consent, cycles
-from iris_cli.cli.command_types import flag, option, parse_interval
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option, parse_interval
 from iris_cli.errors import ExitCode, UsageError
 
 EXAMPLES = """

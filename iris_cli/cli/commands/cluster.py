@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from iris_cli.cli import consent
-from iris_cli.cli.command_types import argument, flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, flag, option
 from iris_cli.errors import ConfigError, NotFoundError, UsageError
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from iris_cli.cli.command_types import flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option
 from iris_cli.demo import run, slurm_tour
 from iris_cli.demo.run import EndedDocument
 from iris_cli.errors import UsageError

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from iris_cli.cli import consent
-from iris_cli.cli.command_types import flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option
 from iris_cli.errors import ExitCode, IrisError
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import CommandAfterDashes, Ranks, argument, command_words, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import CommandAfterDashes, Context, Ranks, argument, command_words, option
 from iris_cli.errors import ExitCode, UsageError
 
 CLS = CommandAfterDashes

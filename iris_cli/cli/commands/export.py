@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument, flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, flag, option
 from iris_cli.core.text import one_of
 
 EXAMPLES = """

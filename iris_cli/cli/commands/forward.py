@@ -6,8 +6,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument
 
 EXAMPLES = """
 iris forward board 6006  # then open http://127.0.0.1:6006

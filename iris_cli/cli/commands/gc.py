@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import consent
-from iris_cli.cli.command_types import flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """

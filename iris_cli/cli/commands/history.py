@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument, flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, flag, option
 
 EXAMPLES = """
 iris history  # the last 100 events

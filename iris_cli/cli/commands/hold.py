@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument
 
 EXAMPLES = """
 iris hold sweep  # later: iris release sweep

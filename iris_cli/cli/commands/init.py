@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from iris_cli.cli.command_types import flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option
 
 EXAMPLES = """
 iris init  # and show what could be imported

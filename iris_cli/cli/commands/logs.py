@@ -4,8 +4,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Ranks, argument, flag, option, whole_index
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, Ranks, argument, flag, option, whole_index
 from iris_cli.core.text import one_of, parse_tail
 from iris_cli.errors import ExitCode, UsageError
 

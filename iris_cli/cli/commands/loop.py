@@ -3,8 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Annotated
 
-from iris_cli.cli.command_types import flag, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, flag, option
 from iris_cli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:

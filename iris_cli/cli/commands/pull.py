@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Ranks, argument, option, whole_index
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, Ranks, argument, option, whole_index
 from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import ExitCode
 

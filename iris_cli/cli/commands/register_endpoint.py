@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from iris_cli.cli.command_types import argument, flag, option, whole_number
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, flag, option, whole_number
 from iris_cli.core.text import parse_pairs
 from iris_cli.errors import UsageError
 

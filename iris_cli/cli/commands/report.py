@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from iris_cli.cli.command_types import option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, option
 
 EXAMPLES = """
 iris report --since 7d

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.cli.command_types import CommandAfterDashes, command_words
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import CommandAfterDashes, Context, command_words
 from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.errors import ExitCode, IrisError, UsageError
 

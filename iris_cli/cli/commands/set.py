@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, option
 from iris_cli.core.model.job import Priority
 from iris_cli.errors import UsageError
 

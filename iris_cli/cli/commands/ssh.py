@@ -8,8 +8,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument, flag
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, flag
 from iris_cli.errors import IrisError
 
 EXAMPLES = """

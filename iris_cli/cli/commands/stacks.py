@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Ranks, argument, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, Ranks, argument, option
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import argument, option
-from iris_cli.cli.context import Context
+from iris_cli.cli.command_types import Context, argument, option
 
 if TYPE_CHECKING:
     from iris_cli.core.ids import JobId

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from iris_cli.cli import complete, consent
-from iris_cli.cli.command_types import WorkerName, argument, flag, option
+from iris_cli.cli.command_types import Context, WorkerName, argument, flag, option
 from iris_cli.cli.commands.workers import workers
-from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
