@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import Struct
 
 from iris_cli.demo import processes
-from iris_cli.demo.processes import make_key
 from iris_cli.errors import IrisError, NotWritableError
 
 _MARKER = ".iris-demo-cluster"
@@ -66,7 +65,7 @@ class LocalCluster:
 
     def start(self, slices: Sequence[LocalSlice]) -> None:
         """Create keys, start a server for each host, and write `cluster.yaml` and the host keys. Raises IrisError."""
-        public = make_key(self.root / "id_ed25519")
+        public = processes.make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
         started = self._processes = [processes.spawn_host() for _ in hosts]
         # Write the pids first. With `keep`, a configured host outlives a crash of this process, and `stop` must find

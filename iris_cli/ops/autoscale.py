@@ -22,7 +22,6 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import slices, workers
-from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.slice import Provider, Slice, SliceState, slice_name, slice_of, with_template
@@ -50,7 +49,7 @@ class Autoscaled(Struct):
     """
 
     plan: ScalingPlan
-    conflict: OwnerConflict | None = None
+    conflict: slices.OwnerConflict | None = None
     created: list[str] = field(default_factory=list)
     deleted: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -90,7 +89,7 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     return result
 
 
-def find_owner_conflict(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
+def find_owner_conflict(session: Session) -> tuple[slices.OwnerConflict | None, dict[Scope, str]]:
     """Return why no slice may be changed (None if slices may be changed), and the errors of providers by scope."""
     session.view()
     listings, errors = _list_all(session)

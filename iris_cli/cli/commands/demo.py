@@ -5,7 +5,6 @@ from typing import Annotated
 
 from iris_cli.cli.command_types import Context, flag, option
 from iris_cli.demo import run, slurm_tour
-from iris_cli.demo.run import EndedDocument
 from iris_cli.errors import UsageError
 
 EXAMPLES = """
@@ -40,6 +39,6 @@ def demo(
         return
     ended = run.stop(output, directory or run.DEFAULT_DIRECTORY)
     if output.as_json:
-        output.document(EndedDocument(ended))
+        output.document(run.EndedDocument(ended))
     else:
         output.done(f"ended {ended} hosts")

@@ -39,7 +39,6 @@ def start(iris: Context) -> None:
     """
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
-    from iris_cli.ops.loop.start import logout_kills_processes
     from iris_cli.ops.views.cycles import work_left
     from iris_cli.render import cycles as render
 
@@ -55,7 +54,7 @@ def start(iris: Context) -> None:
         render.show_started(iris.output, None)
         return
     render.show_started(iris.output, operation.start(iris))
-    if logout_kills_processes(os.environ):
+    if operation.logout_kills_processes(os.environ):
         iris.output.message("the loop ends when you log out; to avoid that: loginctl enable-linger")
 
 

@@ -144,11 +144,10 @@ def _accept_new_keys(
 ) -> "list[ProbeResult]":
     from iris_cli.core.messages.observations import Silence
     from iris_cli.ops.workers import workers
-    from iris_cli.ops.workers.workers import ProbeResult
     from iris_cli.render import probes as render
 
     shown = workers.read_keys(session, iris.transport, new)
-    silent = [ProbeResult(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
+    silent = [workers.ProbeResult(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
     for line in render.host_key_lines(keys):
         (iris.output.message if yes else iris.output.warning)(line)
@@ -163,7 +162,6 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
     """Show host key, boot and incarnation of the host at a worker's address. Accept the host after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation
-    from iris_cli.ops.workers.workers import ProbeResult
     from iris_cli.remote.transport import NoAnswer
     from iris_cli.render import probes as render
 
@@ -172,7 +170,7 @@ def _accept_known_host(iris: Context, session: "Session", name: str, *, yes: boo
     try:
         presented = iris.transport.presented_key(target, session.limits.connect_timeout)
     except NoAnswer as silence:
-        return ProbeResult(silence.silence(worker.id), worker)
+        return operation.ProbeResult(silence.silence(worker.id), worker)
     known = [key.fingerprint for key in iris.transport.known_keys(target)]
     with iris.transport.trusting(worker.id, presented) as transport:
         host = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)

@@ -24,7 +24,6 @@ from iris_cli.ops.cycle.environment import (
     placement_of,
     read_line,
 )
-from iris_cli.ops.cycle.observe import CallContext, Poll, WorkerAnswer
 from iris_cli.ops.cycle.requests import Key, LogReading
 from iris_cli.ops.secret_values import secret_values
 from iris_cli.ops.session import ProgressState, Session
@@ -44,9 +43,9 @@ class Call(Struct, frozen=True, kw_only=True):
     the worker don't wait for them.
     """
 
-    context: CallContext
+    context: observe.CallContext
     act: Callable[[], Observation]
-    poll: Poll | None = None
+    poll: observe.Poll | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
     reads: tuple[LogReading, ...] = ()
@@ -68,7 +67,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.context.worker
 
 
-FinishedCall = tuple[Call, WorkerAnswer]
+FinishedCall = tuple[Call, observe.WorkerAnswer]
 
 _MAX_NAMES = 3  # maximum number of workers named in a progress line
 
@@ -142,7 +141,7 @@ class Calls:
             action = "starting" if any(call.starts or call.goes for call in calls) else "polling workers"
         return action, self._answered, self._answered + len(calls), "answer"
 
-    def _run(self, call: Call) -> WorkerAnswer:
+    def _run(self, call: Call) -> observe.WorkerAnswer:
         """Run a call in its own thread. An internal error becomes a local Silence, so that other calls continue."""
         session, called_at, launching = self._session, self._session.clock.now(), call.launching
         try:

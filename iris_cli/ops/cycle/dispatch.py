@@ -21,7 +21,6 @@ from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
 from iris_cli.ops.cycle.calls import Call, Calls, launch_request, reap_call
-from iris_cli.ops.cycle.observe import Poll, WorkerAnswer
 from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
 from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
@@ -55,7 +54,7 @@ class Dispatcher:
         self._old = 0  # number of `observations` to drop when the next cycle begins
         self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
-        self._to_poll: dict[WorkerId, Poll] = {}
+        self._to_poll: dict[WorkerId, observe.Poll] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
@@ -65,7 +64,7 @@ class Dispatcher:
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
         self._sent: set[tuple[Token, AttemptState]] = set()  # starts and stops sent in this cycle
-        self._answers: list[WorkerAnswer] = []  # answers that are not recorded yet
+        self._answers: list[observe.WorkerAnswer] = []  # answers that are not recorded yet
         self._silent: set[WorkerId] = set()  # silent in this cycle, so not called again before the next cycle
         # Attempts that could not be sent, each with the reason. The log does not record them yet.
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}
@@ -223,7 +222,7 @@ class Dispatcher:
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
         return Call(context=observe.call_context(self.cluster, worker.id, stale), act=act)
 
-    def _poll_call(self, worker: Worker, poll: Poll) -> Call | None:
+    def _poll_call(self, worker: Worker, poll: observe.Poll) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (poll.probe or poll.stops):
             return None  # an untrusted worker is only probed
         context = observe.call_context(self.cluster, worker.id, dict(poll.stops))
@@ -309,7 +308,7 @@ class Dispatcher:
                 self._unsent.discard(attempt.token)
                 self._not_sent[attempt.token] = (attempt_id, why)
 
-    def _receive(self, call: Call, answer: WorkerAnswer) -> None:
+    def _receive(self, call: Call, answer: observe.WorkerAnswer) -> None:
         observation, worker = answer.observation, call.worker
         self._replies.finish_call(self.cluster, call, observation)
         if call.ships:

@@ -21,7 +21,6 @@ from iris_cli.journal.files.unneeded import UnneededFile, delete_unneeded_file, 
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Call, unused_bytes
-from iris_cli.ops.cycle.observe import WorkerAnswer
 from iris_cli.ops.session import Session
 
 _UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
@@ -143,7 +142,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     """
     files_by_worker = {each.worker: each for each in found.workers}
 
-    def send(call: Call) -> WorkerAnswer:
+    def send(call: Call) -> observe.WorkerAnswer:
         called_at = session.clock.now()
         return observe.validated_answer(session, call.context, called_at, call.act())
 
@@ -224,7 +223,7 @@ def _next_calls(session: Session, files_by_worker: dict[WorkerId, WorkerFiles]) 
     return calls
 
 
-def _with_answer(cluster: Cluster, files: WorkerFiles, answer: WorkerAnswer) -> WorkerFiles:
+def _with_answer(cluster: Cluster, files: WorkerFiles, answer: observe.WorkerAnswer) -> WorkerFiles:
     if isinstance(answer.observation, Silence):
         return structs.replace(files, problem=f"no answer: {answer.observation.detail}", silent=True)
     attempts = answer.context.reaped.values()

@@ -16,7 +16,6 @@ from iris_cli.errors import IrisError
 from iris_cli.files import last_lines
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.loop import cron
-from iris_cli.ops.loop.cron import CronEntry
 from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 
@@ -34,7 +33,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     log: Path | None = None
 
 
-def find_schedule(entry: CronEntry, units: Path) -> Schedule:
+def find_schedule(entry: cron.CronEntry, units: Path) -> Schedule:
     """Return the schedule in the crontab or in the systemd units below `units`."""
     with suppress(IrisError):
         if lines := cron.crontab_lines(entry):

@@ -8,12 +8,11 @@ from typing import Any
 from iris_cli.core import EndReason, WorkerCondition, count, describe, format_duration, format_memory
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.events import events as ev
-from iris_cli.core.events.events import Event
 from iris_cli.core.lifecycle.display import DisplayWord
 from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words, stop_words
 
 
-def event_words(event: Event) -> str:
+def event_words(event: ev.Event) -> str:
     """Return one sentence about the event. It may contain hostile text from users and workers."""
     words = _WORDS.get(type(event))
     return words(event) if words else type(event).__name__
@@ -159,7 +158,7 @@ def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
     return f"scale group {event.group} is backing off{_reason(event.error)}{times}"
 
 
-_WORDS: dict[type[Event], Callable[[Any], str]] = {
+_WORDS: dict[type[ev.Event], Callable[[Any], str]] = {
     ev.ClusterCreated: lambda event: f"cluster {event.name} created",
     ev.LogCompacted: lambda event: f"events up to seq {event.through} moved to the archive",
     ev.WorkerRegistered: lambda event: f"worker {event.worker} registered, host {event.connection.host}",

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, clip, did_you_mean
 from iris_cli.core.events import events as ev
-from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.recovery import Damage, log_messages
 from iris_cli.ops.outcomes.event_words import event_words
@@ -142,12 +141,12 @@ def _history_of(
     )
 
 
-def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
+def entries_of(transactions: Iterable[ev.Transaction]) -> tuple[Entry, ...]:
     return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
 
 
 def entries_about(
-    session: Session, transactions: Iterable[Transaction], names: Collection[str]
+    session: Session, transactions: Iterable[ev.Transaction], names: Collection[str]
 ) -> tuple[Entry, ...]:
     """Return the entries about any of these jobs, tasks or workers."""
     return tuple(
@@ -157,7 +156,7 @@ def entries_about(
     )
 
 
-def _entry(transaction: Transaction, event: Event) -> Entry:
+def _entry(transaction: ev.Transaction, event: ev.Event) -> Entry:
     return Entry(
         seq=transaction.seq,
         at=transaction.at,
@@ -187,8 +186,8 @@ class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
 
 
 def _with_subjects(
-    transactions: Iterable[Transaction], workers: _WorkersOfAttempts
-) -> Iterator[tuple[Transaction, Event, set[str]]]:
+    transactions: Iterable[ev.Transaction], workers: _WorkersOfAttempts
+) -> Iterator[tuple[ev.Transaction, ev.Event, set[str]]]:
     """Yield each event with its subjects: the names of its jobs, tasks and workers."""
     for transaction in transactions:
         for event in transaction.events:
@@ -202,7 +201,7 @@ def _submitter(origin: Origin | None) -> tuple[str, ...]:
     return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
 
 
-def _subjects(event: Event, workers: _WorkersOfAttempts) -> set[str]:
+def _subjects(event: ev.Event, workers: _WorkersOfAttempts) -> set[str]:
     if isinstance(event, ev.JobSubmitted):
         return {event.job.id, *filter(None, (event.job.again,)), *_submitter(event.origin)}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from iris_cli.core import AttributeValue, Cluster, WorkerId, constraints, pattern
 from iris_cli.core.attributes import int_attribute
 from iris_cli.core.events import events as ev
-from iris_cli.core.events.events import Event, Transaction
 
 _DIGITS = pattern(r"([0-9]{1,18})")
 
@@ -66,7 +65,7 @@ class WorkerHistory:
         self.chips = {attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims}
         """For each attempt, the number of TPU chips that its worker had at the assignment."""
 
-    def record(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
+    def record(self, transactions: Iterable[ev.Transaction]) -> Iterator[ev.Transaction]:
         """Record the facts in each transaction, then yield the transaction."""
         for transaction in transactions:
             self.begin = min(self.begin, transaction.at)
@@ -74,7 +73,7 @@ class WorkerHistory:
                 self._record_event(event, transaction.at)
             yield transaction
 
-    def _record_event(self, event: Event, at: float) -> None:
+    def _record_event(self, event: ev.Event, at: float) -> None:
         match event:
             case ev.WorkerRegistered():
                 self._workers.setdefault(event.worker, _WorkerFacts()).since = at

@@ -10,7 +10,6 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
 from iris_cli.ops.secret_values import missing_for_jobs
 from iris_cli.ops.session import Session
@@ -32,7 +31,7 @@ def plan_of(
     )
 
 
-def owner_conflict(session: Session, listings: Sequence[slices.Listing] = ()) -> OwnerConflict | None:
+def owner_conflict(session: Session, listings: Sequence[slices.Listing] = ()) -> slices.OwnerConflict | None:
     """Return why this state directory may not create and delete slices, or None if it may.
 
     The log is read AFTER the listings, so that the log contains each listed slice that this directory requested.
