@@ -76,6 +76,27 @@ def test_a_worker_that_runs_something_is_asked_behind_its_poll_and_nothing_of_th
     assert calls(host) == ["poll"]
 
 
+def test_after_this_machines_clock_was_set_ahead_nothing_is_removed(site: Site) -> None:
+    site.hosts["w"].clock_ahead = -400 * DAY
+    for _ in range(3):
+        site.cycle(400 * DAY / 3)
+    assert site.attempt("train").reaped_at is None
+
+
+def test_nothing_is_removed_after_an_answer_without_a_clock(site: Site) -> None:
+    host = site.hosts["w"]
+    site.launch("serve")
+    site.cycle()
+    now = site.clock.time + 14 * DAY
+    host.clock_ahead = -now
+    calls(host)
+    site.cycle(14 * DAY)
+    assert calls(host) == ["poll"]
+    host.clock_ahead = 0.0
+    site.cycle()
+    assert calls(host) == ["poll", "reap"]
+
+
 def test_with_reap_after_0_nothing_is_ever_removed(tmp_path: Path) -> None:
     site = Site(tmp_path, "w", limits=Limits(reap_after=0))
     site.launch("train")

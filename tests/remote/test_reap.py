@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.messages.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState, WorkerReport
 from iris_cli.remote.task_runner import LaunchRequest
 from tests.remote.conftest import ProbedHost
 from tests.support.bombs import Bomb
@@ -186,3 +187,10 @@ def test_a_reap_cut_off_anywhere_is_finished_by_the_next(
     else:
         raise AssertionError("a reap runs more commands than this test knows")
     assert (outside / "precious").read_text() == "mine\n"
+
+
+def test_a_poll_that_may_precede_it_reports_the_clock(host: WorkerHost) -> None:
+    """Without it, iris could not see that its own clock was set ahead, and would delete recent files."""
+    answer = host.runner.poll(host.target, ())
+    assert isinstance(answer, WorkerReport)
+    assert abs(answer.clock - time.time()) < 60

@@ -16,7 +16,13 @@ from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker
 from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.messages.observations import (
+    ProbeReport,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
@@ -140,9 +146,13 @@ class Dispatcher:
         return len(self._to_poll)
 
     def end_cycle(self) -> None:
-        """End the cycle: later answers belong to the next cycle. Queue the deletion of old files."""
+        """End the cycle: later answers belong to the next cycle. Queue the deletion of old files.
+
+        Only on workers that reported their clock, because this machine's clock may have been set ahead since.
+        """
         self._old = len(self.observations)
-        self._to_reap = {each.worker: None for each in self.observations if not isinstance(each, Silence)}
+        reports = (each for each in self.observations if isinstance(each, WorkerReport | ProbeReport))
+        self._to_reap = {each.worker: None for each in reports if each.clock}
 
     def start(self, assigned: Iterable[AttemptId]) -> None:
         """Queue the calls that start these attempts, which this invocation has just assigned."""

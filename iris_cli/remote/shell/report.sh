@@ -195,9 +195,10 @@ by_line() {
 
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# set_no_clock TOKENS -> $no_clock: 1 if no attempt has output. Then the answer needs no clock, which may
-# cost a process.
+# set_no_clock TOKENS -> $no_clock: 1 if there are attempts, and none has output. Then the answer needs no
+# clock, which may cost a process. Without attempts it does: files may be deleted next.
 set_no_clock() {
+    [ $# -gt 0 ] || return 0
     for token; do ! has_output "$token" || return 0; done
     no_clock=1
 }
