@@ -11,6 +11,7 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.events.events import DispatchTakenOver, TaskAssigned
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
@@ -133,6 +134,21 @@ def test_a_deadline_that_has_passed_is_weighed_with_all_answers(site: Site) -> N
         until(lambda: site.state_of("new") is JobState.RUNNING)
         assert site.task("late").state is TaskState.PENDING
     assert site.state_of("late") is JobState.UNSCHEDULABLE
+
+
+def test_a_placed_job_starts_before_further_hosts_are_polled(tmp_path: Path) -> None:
+    """Otherwise it would wait until hundreds of hosts that hang had timed out."""
+    site = Site(tmp_path, "w0", "w1", "w2", limits=Limits(max_dispatch_parallelism=1))
+    site.hosts["w2"].rack = "b"
+    site.cycle()
+    site.launch("old", replicas=2, cpu=3.0, **on("r"))
+    site.cycle()
+    site.launch("new", **on("b"))
+    running_at_poll: list[list[str]] = []
+    for name in ("w0", "w1"):
+        site.hosts[name].meanwhile["poll"] = lambda: running_at_poll.append(site.hosts["w2"].running)
+    site.cycle()
+    assert running_at_poll == [["new/task-0"]] * 2
 
 
 # A launch

@@ -188,13 +188,16 @@ class Dispatcher:
                 return False
 
     def send(self) -> None:
-        """Send calls while threads are free: first stops, then answers to tasks, polls, starts and other calls."""
+        """Send calls while threads are free: first stops, then answers to tasks, starts, polls and other calls.
+
+        Starts precede polls, because the polls of many hanging workers could use all threads for minutes.
+        """
         self._readiness.recheck_gangs()
         self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
         replies, session, cluster = self._replies, self.session, self.cluster
         self._send_each(replies.to_answer, partial(replies.call_to_deliver, session, cluster))
-        self._send_each(self._to_poll, self._poll_call)
         self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
+        self._send_each(self._to_poll, self._poll_call)
         self._send_each(replies.to_read, partial(replies.call_to_read, session, cluster))
         self._send_each(self._to_reap, lambda worker, _: reap_call(session, cluster, worker))
         if not self.calls.is_full:
