@@ -182,6 +182,14 @@ def unused_path(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
+def current_directory() -> Path:
+    """Return the current directory. Raises UsageError if it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory was deleted", hint="change to another directory") from None
+
+
 def last_lines(path: Path, lines: int = 5, limit: int = 1 << 16) -> list[str]:
     """Return up to `lines` complete lines from the last `limit` bytes of a file; [] if it can't be read."""
     try:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import UsageError
+from iris_cli.files import current_directory
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
@@ -69,7 +70,7 @@ class ClusterHandle(Struct, dict=True):
             )
         from iris_cli.config.load import find_config
 
-        return find_config(self.config_path, os.environ, Path.cwd())
+        return find_config(self.config_path, os.environ, current_directory())
 
     @cached_property
     def config(self) -> ClusterConfig:

@@ -85,3 +85,15 @@ def test_json_and_verbose_behind_the_dashes_belong_to_the_job(
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("words", [["init"], ["status"], ["--config", "/etc/hosts", "status"]])
+def test_a_deleted_current_directory_is_reported(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert app.run(words) == ExitCode.USAGE
+    assert capsys.readouterr().err == (
+        "error: the current directory was deleted\nhint: change to another directory\n"
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from iris_cli.cli.command_types import Context, flag, option
+from iris_cli.files import current_directory
 
 EXAMPLES = """
 iris init  # and show what could be imported
@@ -33,7 +34,7 @@ def init(
     from iris_cli.ops.setup.cluster_import.source import offers
     from iris_cli.render.setup import show_initialized
 
-    path = Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
+    path = current_directory() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
     hosts = tuple(operation.read_host(text) for text in host or ())
     found = tuple(operation.read_slice(text) for text in slices or ())
     names = [each.host for each in hosts if not each.user] + [each for some in found for each in some.hosts]
@@ -46,7 +47,7 @@ def init(
     has_log = (force or not path.exists()) and iris.state_of(cluster.name).has_log()
     iris.config = operation.write_config(path, cluster, force=force)
     messages = [*iris.state.create(iris.config.name)]
-    offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
+    offered = [] if iris.config.hosts else offers(current_directory(), Path.home(), os.environ)
     if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
         messages.append("no SSH key in ~/.ssh; create one: ssh-keygen -t ed25519")
     show_initialized(iris.output, iris.config, iris.state.path, messages, offered, has_log=has_log)

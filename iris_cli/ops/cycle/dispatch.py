@@ -16,13 +16,7 @@ from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker
 from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.messages.observations import (
-    ProbeReport,
-    RemoteState,
-    Silence,
-    SilenceKind,
-    WorkerReport,
-)
+from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import Observation
