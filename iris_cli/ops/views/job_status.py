@@ -14,7 +14,7 @@ from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.status import JobRow, job_row
+from iris_cli.ops.views.status import JobRow, job_row, outline_of
 from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
@@ -59,7 +59,8 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     view = load_view(session, at)
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     pending_reasons = waiting_words(view, job)
-    row, displays = job_row(view, job), task_displays(view.cluster, job.id)
+    row = job_row(view, outline_of(view.cluster, job))
+    displays = task_displays(view.cluster, job.id)
     failure, follow_up = _failure(view, row, job)
     children = view.cluster.children_of(job.id)
     first_pending = next(iter(pending_reasons), None)

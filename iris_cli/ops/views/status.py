@@ -25,7 +25,6 @@ from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 _DISPLAY_ORDER: tuple[str, ...] = (
     *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
 )
-_ENDED = len(_DISPLAY_ORDER)
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -107,13 +106,14 @@ def cluster_status(
     chosen = [job for job in jobs if accepts.matches(view.cluster, job)]
     unknown_labels = accepts.unknown_labels(view.cluster) if not chosen else ()
     messages = (*view.messages, *unknown_labels, *_other_directory(session, view))
-    shown = chosen if opened is None else _limit_open_jobs(view.cluster, chosen, opened)
+    outlines = [outline_of(view.cluster, job) for job in chosen]
+    shown = outlines if opened is None else _limit_open_jobs(outlines, opened)
     return ClusterStatus(
         **{**view.result_fields, "messages": messages},
         name=view.cluster.name or session.config.name,
         past=view.cycle is None,
         cycle=view.cycle,
-        jobs=tuple(job_row(view, job) for job in shown),
+        jobs=tuple(job_row(view, outline) for outline in shown),
         more_open=len(chosen) - len(shown),
         older=0 if accepts else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
@@ -148,15 +148,45 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.order)
 
 
-def _limit_open_jobs(cluster: Cluster, jobs: list[Job], limit: int) -> list[Job]:
+class Outline(NamedTuple):
+    """What the place of a job on the screen depends on. `order` is the sort key.
+
+    `placed` are the tasks that have attempts, `live` are the live attempts.
+    """
+
+    job: Job
+    tasks: Sequence[Task]
+    placed: Sequence[Task]
+    live: Sequence[Attempt]
+    state: JobState
+    display: str
+    order: tuple[float, ...]
+
+
+def outline_of(cluster: Cluster, job: Job) -> Outline:
+    tasks = cluster.tasks_of(job.id)
+    placed = [task for task in tasks if task.attempts]
+    live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
+    state = state_of(job, tasks)
+    display = display_of(job, tasks, state)
+    word = word_of(display)
+    order: tuple[float, ...]
+    if state.terminal:
+        order = len(_DISPLAY_ORDER), -(job.end.at if job.end is not None else 0.0), job.order
+    elif word != JobState.PENDING:
+        order = _DISPLAY_ORDER.index(word), job.order
+    else:
+        root = cluster.jobs.get(root_of(job.id), job)
+        queue_key = job.priority.rank, -depth_of(job.id), root.order, job.order
+        order = _DISPLAY_ORDER.index(word), not live, *queue_key
+    return Outline(job, tasks, placed, live, state, display, order)
+
+
+def _limit_open_jobs(outlines: list[Outline], limit: int) -> list[Outline]:
     """Return the jobs in the same order, without all but the first `limit` open jobs in display order."""
-    without_end = [job for job in jobs if job.end is None]
-    if len(without_end) <= limit:
-        return jobs
-    orders = {job.id: _Outline.of(cluster, job).order for job in without_end}
-    later = sorted(orders, key=orders.__getitem__)[limit:]
-    hidden = {job for job in later if orders[job][0] < _ENDED}
-    return [job for job in jobs if job.id not in hidden]
+    still_open = [each for each in outlines if not each.state.terminal]
+    hidden = {each.job.id for each in sorted(still_open, key=lambda each: each.order)[limit:]}
+    return [each for each in outlines if each.job.id not in hidden]
 
 
 def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
@@ -168,42 +198,8 @@ def in_display_order(jobs: Sequence[JobRow]) -> list[JobRow]:
     return sorted(jobs, key=lambda job: job.order)
 
 
-class _Outline(NamedTuple):
-    """What is needed to put a job in display order. `placed`: the tasks that have attempts. `live`: live attempts."""
-
-    tasks: Sequence[Task]
-    placed: Sequence[Task]
-    live: Sequence[Attempt]
-    state: JobState
-    display: str
-    order: tuple[float, ...]
-
-    @classmethod
-    def of(cls, cluster: Cluster, job: Job) -> _Outline:
-        tasks = cluster.tasks_of(job.id)
-        placed = [task for task in tasks if task.attempts]
-        live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
-        state = state_of(job, tasks)
-        display = display_of(job, tasks, state)
-        order = _display_order(cluster, job, state, display, is_placed=bool(live))
-        return cls(tasks, placed, live, state, display, order)
-
-
-def _display_order(
-    cluster: Cluster, job: Job, state: JobState, display: str, *, is_placed: bool
-) -> tuple[float, ...]:
-    if state.terminal:
-        return _ENDED, -(job.end.at if job.end is not None else 0.0), job.order
-    word = word_of(display)
-    if word != JobState.PENDING:
-        return _DISPLAY_ORDER.index(word), job.order
-    root = cluster.jobs.get(root_of(job.id), job)
-    queue_key = job.priority.rank, -depth_of(job.id), root.order, job.order
-    return _DISPLAY_ORDER.index(word), not is_placed, *queue_key
-
-
-def job_row(view: View, job: Job) -> JobRow:
-    tasks, placed, live, state, display, order = _Outline.of(view.cluster, job)
+def job_row(view: View, outline: Outline) -> JobRow:
+    job, tasks, placed, live, state, display, order = outline
     counts = Counter([task.state for task in tasks])
     return JobRow(
         id=job.id,
@@ -247,8 +243,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         from iris_cli.ops.views.failure import cause_words
 
         return cause_words(view.cluster, job, view.state)
-    pending = (task.id for task in tasks if task.state is TaskState.PENDING)
-    words = view.prospects(job, pending)
+    words = view.prospects(job, [task.id for task in tasks if task.state is TaskState.PENDING])
     first, number = next(iter(words.items()), (describe_hold(job), 0))
     if len(words) < 2:
         return first

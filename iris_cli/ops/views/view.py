@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -121,12 +121,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
             return f"scheduling timeout exceeded{self.next_words('ends in the next cycle')}"
         return f"{dependency_reason(self.cluster, job)}{self.next_words('ends in the next cycle')}"
 
-    def prospects(self, job: Job, tasks: Iterable[TaskId]) -> Mapping[str, int]:
+    def prospects(self, job: Job, tasks: Sequence[TaskId]) -> Mapping[str, int]:
         """Return the distinct prospects of a job's pending tasks, with the number of tasks of each.
 
         The prospect is computed once for all tasks with the same cause object in the plan.
         """
-        if not (tasks := list(tasks)):
+        if not tasks:
             return {}
         by_cause: dict[int, list[TaskId]] = {}
         keys = [job.id] * len(tasks) if job.is_gang else tasks
