@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.slice import GroupRecord, Slice, SliceOwner
-from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
@@ -325,6 +325,14 @@ class Cluster(Struct, kw_only=True, eq=False):
             for attempt in task.attempts[-1:]
             if attempt.live
         ]
+
+    def stopping_jobs(self) -> dict[WorkerId, list[JobId]]:
+        """Return the workers with attempts that are being stopped, each with the job of every such attempt."""
+        found: dict[WorkerId, list[JobId]] = {}
+        for attempt_id, attempt in self.live_attempts():
+            if attempt.state is AttemptState.STOPPING:
+                found.setdefault(attempt.worker, []).append(attempt_id.task.job)
+        return found
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
         """Return the endpoints of a job's live attempts, by task index and name."""

@@ -7,17 +7,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from iris_cli.core import (
-    AttemptState,
-    Cluster,
-    Device,
-    JobId,
-    Limits,
-    Task,
-    TaskId,
-    WorkerCondition,
-    WorkerId,
-)
+from iris_cli.core import Cluster, Device, JobId, Limits, Task, TaskId, WorkerCondition, WorkerId
 from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInputs
 from iris_cli.core.model.waiting import describe_hold
@@ -273,15 +263,9 @@ def _reasons_of_live_attempts(task: Task) -> list[Reason]:
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
     """Return the workers with stopping attempts or ghosts, with the job of each attempt, and None for ghosts."""
-    found: dict[WorkerId, list[JobId | None]] = {}
-    for worker in cluster.workers.values():
-        stopping: list[JobId | None] = [
-            attempt.task.job
-            for attempt in worker.claims
-            if cluster.attempt(attempt).state is AttemptState.STOPPING
-        ]
-        if worker.id in cluster.ghosts:
-            stopping.append(None)
-        if stopping:
-            found[worker.id] = stopping
+    found: dict[WorkerId, list[JobId | None]] = {
+        worker: [*jobs] for worker, jobs in cluster.stopping_jobs().items()
+    }
+    for worker in cluster.ghosts:
+        found.setdefault(worker, []).append(None)
     return found

@@ -15,7 +15,6 @@ from msgspec import Struct, field, structs
 
 from iris_cli.core import (
     AttemptId,
-    AttemptState,
     Cluster,
     JobId,
     TaskId,
@@ -340,7 +339,7 @@ def _with_suspects(cluster: Cluster, unanswered: Collection[WorkerId]) -> Cluste
     """
     if not unanswered:
         return cluster
-    stopping = {each.worker for _, each in cluster.live_attempts() if each.state is AttemptState.STOPPING}
+    stopping = cluster.stopping_jobs()
     suspects = {
         worker.id: structs.replace(worker, condition=WorkerCondition.SUSPECT, reason="no answer yet")
         for worker in cluster.workers.values()

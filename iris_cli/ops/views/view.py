@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import Cluster, Device, Job, Limits, Stopping, TaskId, WorkerId, pattern, values_in_memory
+from iris_cli.core import Cluster, Device, Job, Limits, TaskId, WorkerId, pattern
 from iris_cli.core.lifecycle.display import dependency_reason
 from iris_cli.core.messages.notices import MAX_TRIES, Channel
 from iris_cli.core.units import count, format_duration, parse_duration
@@ -103,12 +103,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def stopping_on(self) -> frozenset[WorkerId]:
         """Workers with an attempt that is being stopped."""
-        return frozenset(
-            attempt.worker
-            for task in values_in_memory(self.cluster.tasks)
-            for attempt in task.attempts
-            if type(attempt.phase) is Stopping
-        )
+        return frozenset(self.cluster.stopping_jobs())
 
     def prospect(self, job: Job, task: TaskId) -> str:
         """Return why a task is pending, or what the next cycle will do with it, in a few words."""
