@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from iris_cli.remote.lazy_invoke import loading_invoke_on_use
+from iris_cli.remote.ssh import loading_invoke_on_use
 
 with loading_invoke_on_use():
     import paramiko

@@ -64,7 +64,7 @@ LAZY: Mapping[str, str] = {
         "config.load journal.state_dir ops.session remote.srun remote.ssh remote.task_runner"
     ),
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
-    "remote.ssh": "remote.ssh.config remote.ssh.dialer",
+    "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.sockets",
     # rich is slow to import: a command that prints plain lines or JSON does without it.
     "render.as_json": "core.constraint_syntax",
     "render.cycles": "ops.loop.start",

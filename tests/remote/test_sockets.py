@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from iris_cli.remote import sockets
-from iris_cli.remote.sockets import TunedSocket
+from iris_cli.remote.ssh import sockets
+from iris_cli.remote.ssh.sockets import TunedSocket
 from tests.support.waiting import PATIENCE, until
 
 

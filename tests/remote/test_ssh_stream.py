@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh.stream import CREDIT, LOGIN_CREDIT, ByteStream, Stream
+from iris_cli.remote.ssh.sockets import CREDIT, LOGIN_CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Script, Target
 from tests.support.odd_server import Anybody
 from tests.support.relay import relay

@@ -6,9 +6,8 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.capacity.slurm import reading
-from iris_cli.capacity.slurm.commands import Run, convert_error, printable, run_here
-from iris_cli.capacity.slurm.reading import SlurmJob
+from iris_cli.capacity.slurm import commands
+from iris_cli.capacity.slurm.commands import Run, SlurmJob, convert_error, printable, run_here
 from iris_cli.core import ScaleGroup, SliceHost
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
@@ -52,7 +51,7 @@ class SlurmProvider:
         }
         shown |= self._jobs_in_accounting(shown)
         troubles = self._troubles(shown.values())
-        has_cgroups = any(job.processes_may_be_gone for job in shown.values()) and reading.tracks_by_cgroup(
+        has_cgroups = any(job.processes_may_be_gone for job in shown.values()) and commands.tracks_by_cgroup(
             self._run_unchecked(["scontrol", "show", "config"])
         )
         return tuple(self._slice(name, job, troubles, has_cgroups) for name, job in sorted(shown.items()))
@@ -87,8 +86,8 @@ class SlurmProvider:
 
     def _jobs(self, *options: str) -> Sequence[SlurmJob]:
         """Return the jobs of this user, including the ended jobs that slurmctld remembers."""
-        command = ["squeue", "--me", "--states=all", "--noheader", f"--format={reading.SQUEUE_FORMAT}"]
-        return reading.parse_squeue(self._run_checked([*command, *options]))
+        command = ["squeue", "--me", "--states=all", "--noheader", f"--format={commands.SQUEUE_FORMAT}"]
+        return commands.parse_squeue(self._run_checked([*command, *options]))
 
     def _jobs_in_accounting(self, shown: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
         """Return ended jobs of known slices that slurmctld has forgotten, from Slurm's accounting if there is one."""
@@ -96,9 +95,9 @@ class SlurmProvider:
         for each in self._known.values():
             if each.name in shown or not each.allocation or each.state is SliceState.DELETING:
                 continue
-            options = ("--allocations", "--noheader", "--parsable2", f"--format={reading.SACCT_FORMAT}")
+            options = ("--allocations", "--noheader", "--parsable2", f"--format={commands.SACCT_FORMAT}")
             text = self._run_unchecked(["sacct", *options, f"--jobs={each.allocation}"])
-            job = reading.parse_sacct(text, each.allocation)
+            job = commands.parse_sacct(text, each.allocation)
             if job is not None and job.incarnation == each.incarnation and job.has_ended:
                 found[each.name] = job
         return found
@@ -108,8 +107,8 @@ class SlurmProvider:
         nodes = ",".join(sorted({job.nodes for job in jobs if job.nodes}))
         if not nodes:
             return {}
-        command = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={reading.SINFO_FORMAT}"]
-        return reading.node_troubles(self._run_unchecked(command))
+        command = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={commands.SINFO_FORMAT}"]
+        return commands.node_troubles(self._run_unchecked(command))
 
     def _run_unchecked(self, command: Sequence[str]) -> str:
         """Return the output of a command; "" if it fails."""
@@ -175,7 +174,9 @@ class SlurmProvider:
     def _hosts_of(self, job: SlurmJob) -> tuple[SliceHost, ...]:
         """Return the nodes of a running job in the order of Slurm's list, with the granted resources."""
         text = self._run_checked(["scontrol", "--details", "--oneliner", "show", "job", str(job.id)])
-        grants = {node: grant for grant in reading.parse_grants(text) for node in self._hostnames(grant.host)}
+        grants = {
+            node: grant for grant in commands.parse_grants(text) for node in self._hostnames(grant.host)
+        }
         directory = default_directory(job.uid, job.name)
         return tuple(
             replace(grants.get(node) or SliceHost(host=node), host=node, remote_dir=directory)

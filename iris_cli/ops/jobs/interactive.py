@@ -31,7 +31,7 @@ from iris_cli.remote.transport import NoAnswer
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
-    from iris_cli.remote.ssh.stream import ByteStream
+    from iris_cli.remote.ssh.sockets import ByteStream
 
 LEASE = 120.0
 """Seconds after which a worker stops the program if no cycle has polled it, because this machine may be gone."""

@@ -22,7 +22,7 @@ from iris_cli.remote.transport import MAX_STREAMS, NoAnswer
 if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.ssh.link import Link
-    from iris_cli.remote.ssh.stream import ByteStream
+    from iris_cli.remote.ssh.sockets import ByteStream
     from iris_cli.remote.transport import Target
 
 LOOPBACK = "127.0.0.1"

@@ -10,21 +10,20 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.errors import NotWritableError
-from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
-from iris_cli.remote.lazy_invoke import loading_invoke_on_use
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.dialer import Dialer
     from iris_cli.remote.ssh.link import Link
-    from iris_cli.remote.ssh.stream import ByteStream
+    from iris_cli.remote.ssh.sockets import ByteStream
 
 
 class SshTransport:
@@ -156,10 +155,11 @@ class SshTransport:
                 with loading_invoke_on_use():
                     from iris_cli.remote.ssh.config import Routes
                     from iris_cli.remote.ssh.dialer import MAX_UNUSED, Dialer
+                    from iris_cli.remote.ssh.sockets import max_open_files
 
                 if not self._shared:
                     _tune_interpreter()
-                max_unused = min(MAX_UNUSED, sockets.max_open_files(may_raise=not self._shared) // 2)
+                max_unused = min(MAX_UNUSED, max_open_files(may_raise=not self._shared) // 2)
                 self._dialer = Dialer(
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, max_unused
                 )
@@ -186,3 +186,32 @@ def _tune_interpreter() -> None:
     gc.freeze()
     gc.set_threshold(10_000)
     sys.setswitchinterval(0.02)
+
+
+class _Invoke(ModuleType):
+    """Stands for the module `invoke`, and loads it at its first use after the context."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get("invoke") is self:
+            raise AttributeError(name)
+        import invoke
+
+        return getattr(invoke, name)
+
+
+@contextmanager
+def loading_invoke_on_use() -> Iterator[None]:
+    """Let modules that are imported in this context load invoke at its first use.
+
+    paramiko imports invoke, but uses it only for `Match exec` in ~/.ssh/config. importlib's LazyLoader is no help: in
+    Python 3.11, the import itself counts as a use.
+    """
+    if "invoke" in sys.modules:
+        yield
+        return
+    stand_in = sys.modules["invoke"] = _Invoke("invoke")
+    try:
+        yield
+    finally:
+        if sys.modules.get("invoke") is stand_in:
+            del sys.modules["invoke"]

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey, RecordedKeys
+from iris_cli.remote.ssh import sockets
 from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing

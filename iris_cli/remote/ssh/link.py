@@ -13,7 +13,7 @@ from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import POLL_INTERVAL, Abandoned, ChannelRun, SshCall
-from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
+from iris_cli.remote.ssh.sockets import CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Script, ScriptResult
 
 COMMAND = "exec /bin/sh -s"

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.capacity.slurm.commands import CommandOutput
+from iris_cli.capacity.slurm.commands import SEPARATOR, CommandOutput
 from iris_cli.capacity.slurm.provider import SlurmProvider, build_comment
-from iris_cli.capacity.slurm.reading import SEPARATOR
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceState
 from tests.support.slurm_slices import slurm_group

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.capacity.slurm.reading import (
+from iris_cli.capacity.slurm.commands import (
     SEPARATOR,
     node_troubles,
     parse_grants,
