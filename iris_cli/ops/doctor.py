@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
-from iris_cli.core.lifecycle.workers import OCCUPIED, REMOVED
+from iris_cli.core.lifecycle.workers import IS_VM, OCCUPIED, REMOVED
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_disk, check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
@@ -25,6 +25,7 @@ _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
 _FIXES_OF_DRAINS = {  # of drains by iris, which `iris worker uncordon` does not end
     REMOVED: "iris status  # shows its tasks; when they have ended, iris forgets the worker",
     OCCUPIED: "iris workers  # shows the removed worker; when its tasks have ended, iris ends the drain",
+    IS_VM: "iris autoscale --dry-run  # manages this VM already: remove the host from cluster.yaml",
 }
 _MAX_BREACHES = 20  # maximum number shown, because one error often violates many invariants
 _IMPORT = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, WorkerId, slice_of
+from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, Provider, WorkerId, slice_of
 from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
@@ -10,6 +10,7 @@ from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, is_c
 
 REMOVED = "removed from cluster.yaml"
 OCCUPIED = "its host still runs tasks of a removed worker"
+IS_VM = "its host is a VM of a slice that iris created"
 VM_IS_PREEMPTED = "its VM is being preempted"
 _UNKILLABLE = "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
 
@@ -23,7 +24,12 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
     for worker_id in [each for each in draft.cluster.workers if each not in hosts]:
         remove_worker(draft, worker_id, REMOVED)
     removed = [worker for worker_id, worker in draft.cluster.workers.items() if worker_id not in hosts]
-    occupied = {_address(worker.connection) for worker in removed} - {""}
+    # Nodes of Slurm allocations may have other workers.
+    created = [each for each in draft.cluster.slices.values() if each.template.provider is not Provider.SLURM]
+    vms = {worker_id for each in created for worker_id in each.workers if worker_id in hosts}
+    occupied = {_address(hosts[worker_id]): IS_VM for worker_id in vms}
+    occupied |= {_address(worker.connection): OCCUPIED for worker in removed}
+    occupied.pop("", None)
     for worker_id, connection in hosts.items():
         known = draft.cluster.workers.get(worker_id)
         if known is None:
@@ -31,13 +37,15 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             hold_until_complete(draft, worker_id)
         elif known.draining and known.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
-        is_occupied = bool(occupied) and _address(connection) in occupied  # an address is slow to format
-        # While a host runs attempts under a former worker id, for example of a renamed slice, its worker is drained:
-        # otherwise two workers would assign the same cores and chips.
+        reason = occupied.get(_address(connection), "") if occupied else ""  # an address is slow to format
+        if reason == IS_VM and worker_id in vms:
+            reason = ""
+        # While a host has another worker, for example the former worker of a renamed slice that still runs attempts,
+        # this worker is drained: otherwise two workers would assign the same cores and chips.
         worker = draft.cluster.workers[worker_id]
-        if is_occupied and not worker.draining:
-            draft.record(events.WorkerDrained(worker=worker_id, reason=OCCUPIED))
-        elif not is_occupied and worker.draining and worker.drain_reason == OCCUPIED:
+        if reason and not worker.draining:
+            draft.record(events.WorkerDrained(worker=worker_id, reason=reason))
+        elif not reason and worker.draining and worker.drain_reason in (OCCUPIED, IS_VM):
             draft.record(events.WorkerUncordoned(worker=worker_id))
 
 

@@ -129,7 +129,7 @@ def accept(session: Session, probed: ProbeResult) -> ProbeResult:
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
     """Drain workers. Return the workers that the operator had not drained before."""
     check_utf8("--reason", reason)
-    automatic = (INCOMPLETE, workers.REMOVED, workers.OCCUPIED)  # reasons of drains by iris
+    automatic = (INCOMPLETE, workers.REMOVED, workers.OCCUPIED, workers.IS_VM)  # reasons of drains by iris
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
         to_drain = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from iris_cli.core.constraints import region_constraint
+from iris_cli.core.events.events import WorkerUncordoned
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.cloud import Refusal
@@ -154,3 +155,20 @@ def test_a_slice_is_kept_for_nobody_who_could_run_anywhere() -> None:
     assert [order.wanted_by for order in autoscale(made).create] == []
     made.job("more", tpu="v5litepod-16")
     assert [order.wanted_by for order in autoscale(made).create] == [("more",)]
+
+
+def test_a_vm_that_the_configuration_lists_too_gets_tasks_under_one_name_only() -> None:
+    made = boot(lab(max="1").job("a", tpu="v4-16")).schedule().reports("a/* running")
+    vm = "west-c0ff-1-w1"  # the host of the second VM
+    made.worker(vm).job("small", cpu=1).schedule()
+    assert made.the_worker(vm).drain_reason == workers.IS_VM
+    assert not made.the_worker("west-c0ff-1-1").draining
+    made.records(WorkerUncordoned(worker=WorkerId(vm))).configure().schedule()
+    assert made.the_worker(vm).draining
+    assert made.attempt("small").worker != vm
+    made.cloud.delete("west-c0ff-1")
+    autoscale(made)
+    autoscale(made)
+    for gone in ("west-c0ff-1-0", "west-c0ff-1-1"):
+        del made.hosts[WorkerId(gone)]
+    assert not made.configure().the_worker(vm).draining
