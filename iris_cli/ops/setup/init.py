@@ -55,7 +55,7 @@ def read_slice(text: str) -> NewSlice:
     hosts = tuple(host.strip() for host in host_list.split(","))
     if not (equals and colon and is_name(name) and all(hosts)):
         raise UsageError(
-            f"{clip(text)!r} is not a slice", hint="write --slice NAME=TYPE:HOST,HOST with all hosts in order"
+            f"{clip(text)!r} is not a slice", hint="write NAME=TYPE:HOST,HOST with all hosts in order"
         )
     return NewSlice(name=name, type=canonical_type(kind), hosts=hosts)
 

@@ -125,7 +125,7 @@ def test_a_list_of_hosts_with_ranges(
     [
         ("a\nb c[3-1]\n", "line 2: the range [3-1] runs backwards"),
         ("h[0-99999]\n", "more than 10000 hosts"),
-        ("v4a=v4-32\n", "is not a slice"),
+        ("v4a=v4-32\n", "is not a slice\nhint: write NAME=TYPE:HOST"),
         ("a: {b: c}\n", "is not a host"),
         ("# nothing\n", "it has no hosts"),
         ("\x00\x01\n", "is not a host"),
