@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Constraint, JobRequest, did_you_mean
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.each_line import check_line
-from iris_cli.core.model.array import MAX_INDEXES
+from iris_cli.core.model.array import MAX_INDEXES, check_line
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError

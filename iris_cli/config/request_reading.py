@@ -16,10 +16,9 @@ from iris_cli.config.job_file import job_request
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
-from iris_cli.core.each_line import check_line
 from iris_cli.core.messages import requests
 from iris_cli.core.messages.requests import Request
-from iris_cli.core.model.array import MAX_INDEXES
+from iris_cli.core.model.array import MAX_INDEXES, check_line
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UsageError

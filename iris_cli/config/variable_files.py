@@ -5,7 +5,7 @@ from pathlib import Path
 from iris_cli.config.reading import Setting, mapping_of, scalar_text, text
 from iris_cli.config.yaml_source import Report
 from iris_cli.core import check_variable, clip, pattern
-from iris_cli.core.each_line import split_lines
+from iris_cli.core.model.array import split_lines
 from iris_cli.errors import UsageError
 from iris_cli.files import read_limited
 

@@ -1,10 +1,14 @@
-"""Read and write the indexes of an array, such as `0-9,20`, `0-30:10`, or `0-99%4` (4 tasks at a time)."""
+"""The tasks of an array: indexes such as `0-9,20`, `0-30:10`, or `0-99%4` (4 tasks at a time), or lines of a file.
+
+The functions for lines are a part of the program inside tasks, so they must work in Python 3.8.
+"""
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from iris_cli.core.ids import clip
+from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
@@ -50,3 +54,40 @@ def format_indexes(indexes: Iterable[int]) -> str:
 def indexes_of(array: str) -> tuple[int, ...]:
     """Return the indexes in a text from `format_indexes`."""
     return parse_array(array)[0]
+
+
+LINE_VARIABLE = "IRIS_EACH_LINE"
+
+
+def split_lines(file: str, data: bytes) -> tuple[str, ...]:
+    """Return the lines of a file without line ends. Raises UsageError for an empty file or a binary file."""
+    name = clip(file)
+    lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
+    if not lines:
+        raise UsageError(f"{name} has no lines")
+    if len(lines) > MAX_INDEXES:
+        raise UsageError(
+            f"{name} has {len(lines)} lines, more than {MAX_INDEXES}", hint="split it into several jobs"
+        )
+    return tuple(_decode_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
+
+
+def _decode_line(where: str, line: bytes) -> str:
+    line = re.sub(rb"\r\Z", b"", line)
+    check_line(f"{where}: the line", line)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: the line is not UTF-8 text") from error
+
+
+def check_line(subject: str, line: bytes) -> None:
+    """Raise UsageError if the line can't be the value of one variable. `subject`: the first words of the message."""
+    if b"\0" in line:
+        raise UsageError(f"{subject} has a NUL byte")
+    if b"\n" in line:
+        raise UsageError(f"{subject} has a line break")
+    if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
+        raise UsageError(
+            f"{subject} has {len(line)} bytes, more than a variable can hold", hint="write the name of a file"
+        )

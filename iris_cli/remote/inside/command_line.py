@@ -6,9 +6,9 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterator, Tuple
 
-from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
+from iris_cli.core.model.array import split_lines
 from iris_cli.core.text import did_you_mean, one_of, parse_pairs, parse_tail, parse_variables, request_name
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError

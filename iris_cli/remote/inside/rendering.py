@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 
 from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MAX_REQUEST_BYTES
-from iris_cli.core.model.array import MAX_INDEXES
+from iris_cli.core.model.array import LINE_VARIABLE, MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING
 
@@ -39,6 +39,7 @@ OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 """For each flag of `iris launch`: its key in a request, the kind of its value, and the words allowed for a choice."""
 _LITERALS: Mapping[str, object] = {
     "FORMAT": FORMAT,
+    "LINE_VARIABLE": LINE_VARIABLE,
     "MAX_INDEXES": MAX_INDEXES,
     "MAX_LOG_PIECE": MAX_LOG_PIECE,
     "MAX_REQUEST_BYTES": MAX_REQUEST_BYTES,
@@ -52,7 +53,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "core.messages.requests": ("check_no_deadlock",),
     "core.text": (),
     "core.units": (),
-    "core.each_line": (),
+    "core.model.array": ("split_lines", "_decode_line", "check_line"),
     "files": ("read_limited",),
     "remote.inside.requests": (),
     "remote.inside.command_line": (),
