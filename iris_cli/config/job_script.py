@@ -19,9 +19,8 @@ from typing import Any
 from iris_cli.config.job_file import reader_of
 from iris_cli.config.reading import Setting
 from iris_cli.config.yaml_source import Node, Report
-from iris_cli.core import JobRequest, clip, scalar_of
+from iris_cli.core import JobRequest, clip, nearest, pattern, scalar_of
 from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_OF_OTHER_TOOLS, JobField, Kind, request_of
-from iris_cli.core.text import nearest, pattern
 from iris_cli.errors import UsageError
 
 MAX_BYTES = 1 << 20

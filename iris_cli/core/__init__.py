@@ -9,6 +9,7 @@ from iris_cli.core.attributes import (
     scalar_of,
 )
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
+from iris_cli.core.decorators import cached_by_argument, gc_paused
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.ids import (
     AttemptId,
@@ -65,6 +66,6 @@ from iris_cli.core.model.task import (
 from iris_cli.core.model.variables import MAX_STRING, check_variable, is_variable, secret_source
 from iris_cli.core.model.worker import NOWHERE, Amounts, Claim, Connection, Worker, WorkerCondition
 from iris_cli.core.resources import Device, Resources
-from iris_cli.core.text import did_you_mean, pattern
+from iris_cli.core.text import check_utf8, did_you_mean, nearest, pattern
 from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.core.units import count, format_duration, format_memory, parse_index

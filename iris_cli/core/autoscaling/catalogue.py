@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, ConstraintOp, Limits, ScaleGroup, clip, format_indexes, lookup
+from iris_cli.core import Amounts, ConstraintOp, Limits, ScaleGroup, clip, format_indexes, lookup, nearest
 from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
@@ -26,7 +26,6 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape, worker_locations
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
-from iris_cli.core.text import nearest
 from iris_cli.core.units import count, format_duration
 
 

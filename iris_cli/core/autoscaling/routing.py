@@ -8,11 +8,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup, gc_paused
 from iris_cli.core.autoscaling.catalogue import Catalogue, UnmetKind, UnmetReason, why_unmet
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.decorators import gc_paused
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 

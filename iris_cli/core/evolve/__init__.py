@@ -5,8 +5,7 @@ Commands and replays use the same functions, so later rules never change the mea
 
 from collections.abc import Iterable
 
-from iris_cli.core import Cluster, TaskId
-from iris_cli.core.decorators import gc_paused
+from iris_cli.core import Cluster, TaskId, gc_paused
 from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction

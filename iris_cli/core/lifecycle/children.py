@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core import Job, JobRequest, Limits, Origin, Workspace, format_memory
+from iris_cli.core import Job, JobRequest, Limits, Origin, Workspace, format_memory, nearest
 from iris_cli.core.constraints import Constraint, merge_constraints
 from iris_cli.core.events.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
 from iris_cli.core.evolve import Draft
@@ -19,7 +19,6 @@ from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, s
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
 from iris_cli.core.model.job_fields import JOB_FIELDS
-from iris_cli.core.text import nearest
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 PACKED_SIZE_FACTOR = 4

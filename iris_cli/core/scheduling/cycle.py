@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId
-from iris_cli.core.decorators import gc_paused
+from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, gc_paused
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import group_checks, wording
 from iris_cli.core.scheduling.explain.explain import Unmet, Waiting

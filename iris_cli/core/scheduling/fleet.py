@@ -5,8 +5,7 @@ from functools import cached_property, reduce
 from itertools import chain, compress, count
 from operator import and_, or_
 
-from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
-from iris_cli.core.decorators import cached_by_argument
+from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes, cached_by_argument
 from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_cli.core import Job, Task
-from iris_cli.core.decorators import cached_by_argument
+from iris_cli.core import Job, Task, cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.placement import Assignment, Requirement, Sites, assign, has_shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind

@@ -14,8 +14,7 @@ from itertools import accumulate
 from math import gcd, inf
 from operator import and_, sub
 
-from iris_cli.core import Amounts, Job, JobId, TaskId
-from iris_cli.core.decorators import cached_by_argument
+from iris_cli.core import Amounts, Job, JobId, TaskId, cached_by_argument
 from iris_cli.core.model.waiting import competes_since
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.group_checks import group_of_one

@@ -7,10 +7,9 @@ would create one more slice than needed.
 from collections.abc import Collection
 from copy import copy
 
-from iris_cli.core import Cluster, Job, JobId, Slice, Task, slice_of
+from iris_cli.core import Cluster, Job, JobId, Slice, Task, cached_by_argument, slice_of
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.scheduling.cycle import SchedulingResult
 from iris_cli.core.scheduling.order import build_queue
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey, job_of

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, Job, WorkerId
-from iris_cli.core.decorators import cached_by_argument
+from iris_cli.core import AttemptId, AttemptState, Cluster, Job, WorkerId, cached_by_argument
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, group_checks, wording
 from iris_cli.core.scheduling.explain.change import single_change
