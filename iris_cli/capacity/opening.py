@@ -1,20 +1,16 @@
 """Open a provider by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
+from iris_cli.capacity.slurm.commands import Run
 from iris_cli.clock import Clock
 from iris_cli.core.messages.cloud import Refusal, Scope
 from iris_cli.core.model.slice import Provider, Slice
-
-if TYPE_CHECKING:
-    from iris_cli.capacity.slurm.commands import Run
 
 _LOCAL = "iris_cli.demo.provider"
 """The module of `LocalProvider`. It is imported by name, because `demo/` is a layer above `capacity/`."""

@@ -4,8 +4,6 @@ Decoders check ids of jobs, workers, tokens and requests against a pattern. Ids 
 attributes, such as `index`.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, NewType
 
@@ -79,7 +77,7 @@ class TaskId(_Numbered):
     job: JobId
     index: int  # type: ignore[assignment]  # hides str.index, which is meaningless for an id
 
-    def __new__(cls, job: JobId, index: int) -> TaskId:
+    def __new__(cls, job: JobId, index: int) -> "TaskId":
         new = _new(cls, job + f"/task-{index}")
         new.job, new.index = job, index
         return new
@@ -110,7 +108,7 @@ class AttemptId(_Numbered):
     task: TaskId
     number: int
 
-    def __new__(cls, task: TaskId, number: int) -> AttemptId:
+    def __new__(cls, task: TaskId, number: int) -> "AttemptId":
         new = _new(cls, task + f"/attempt-{number}")  # an f-string with both parts takes twice as long
         new.task, new.number = task, number
         return new

@@ -4,8 +4,6 @@ The format of all files is described in sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". 
 invalid line does not make all workers unreachable.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import fcntl
@@ -35,7 +33,7 @@ class PresentedKey(Struct, frozen=True):
     base64: str
 
     @classmethod
-    def parse(cls, blob: bytes) -> PresentedKey:
+    def parse(cls, blob: bytes) -> "PresentedKey":
         """Parse a key in SSH wire format (RFC 4253, 6.6). Raises ValueError."""
         length = int.from_bytes(blob[:4], "big")
         kind = blob[4 : 4 + length]

@@ -1,7 +1,5 @@
 """The interface of a transport, which runs a script on a host before a deadline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -46,7 +44,7 @@ class Payload(Struct, frozen=True, kw_only=True):
     mark: bytes
     size: int
     chunks: Callable[[], Iterable[bytes]]
-    next: Payload | None = None
+    next: "Payload | None" = None
 
     @property
     def total(self) -> int:

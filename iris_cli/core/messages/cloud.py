@@ -1,7 +1,5 @@
 """Reports of slice providers: lists of slices, and answers to requests."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -21,7 +19,7 @@ class Scope(NamedTuple):
     zone: str
 
     @classmethod
-    def of(cls, template: SliceTemplate) -> Scope:
+    def of(cls, template: SliceTemplate) -> "Scope":
         return cls(template.provider, template.project or template.slurm.login, template.zone)
 
     def __str__(self) -> str:

@@ -1,7 +1,5 @@
 """Observations of workers: answers to calls, and missing answers. `remote` creates them, `lifecycle` applies them."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct
@@ -71,7 +69,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     log_tail: str = ""
     facts: tuple[Fact, ...] = ()
 
-    def without_times(self) -> AttemptReport:
+    def without_times(self) -> "AttemptReport":
         return AttemptReport(
             token=self.token,
             state=self.state,

@@ -1,7 +1,5 @@
 """Placement of gangs: all tasks of a gang or none, on exactly the number of groups that it requests."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 from iris_cli.core import Job, Task, cached_by_argument
@@ -42,7 +40,7 @@ class GangPlacer:
                 reservations.reserve(job.id, *found, requirement.need)
 
     @cached_by_argument
-    def _search(self, requirement: Requirement) -> GroupSearch:
+    def _search(self, requirement: Requirement) -> "GroupSearch":
         return GroupSearch(self.context, requirement)
 
 

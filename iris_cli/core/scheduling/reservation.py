@@ -5,8 +5,6 @@ end before a worker has room for the task. Other tasks may be placed on a reserv
 or large task. As in the other modules of scheduling, a position is the index of a worker in `Fleet.workers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, reduce
 from heapq import heappop, heappush, heapreplace
@@ -44,7 +42,7 @@ class Reservations:
         return competes_since(job, self._get_job) <= self.latest_submission
 
     @cached_by_argument
-    def blocking_attempts(self, need: Amounts) -> BlockingAttempts:
+    def blocking_attempts(self, need: Amounts) -> "BlockingAttempts":
         return BlockingAttempts(self._context, need)
 
     def reserve(self, key: WaitingKey, groups: list[Group], positions: list[int], need: Amounts) -> None:
@@ -67,7 +65,7 @@ class Reservations:
         return False
 
     @cached_by_argument
-    def _reservation_queue(self, requirement: Requirement) -> _ReservationQueue:
+    def _reservation_queue(self, requirement: Requirement) -> "_ReservationQueue":
         """Return the workers that could be reserved; no workers if the task needs only a small part of a worker."""
         context, need = self._context, requirement.need
         usable = requirement.schedulable & context.unreserved & context.workers_of_size(need)

@@ -9,8 +9,6 @@ invocations may write it at the same time and must not lose each other's entries
 lock, for microseconds, while it reads and writes the file.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json
@@ -58,7 +56,9 @@ class Runner(Struct, frozen=True, kw_only=True):
     started: str = ""
 
     @staticmethod
-    def of_process(pid: int, kind: str, actor: str, command: str, *, interval: float, since: float) -> Runner:
+    def of_process(
+        pid: int, kind: str, actor: str, command: str, *, interval: float, since: float
+    ) -> "Runner":
         """Return the runner for a process of this machine."""
         return Runner(
             kind=kind,

@@ -1,7 +1,5 @@
 """Read a log in order, up to its end or to the first invalid line."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,7 +86,7 @@ class Scan:
         )
 
     @property
-    def current(self) -> Scan:
+    def current(self) -> "Scan":
         return self
 
     @property

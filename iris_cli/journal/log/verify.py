@@ -1,7 +1,5 @@
 """Read a whole log and report all its faults, or end it before the first fault, so that it is usable again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +88,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
         return replace(report, findings=(edit, *report.findings))
 
 
-def _verify(directory: Path, stream: BinaryIO | None, verifier: _Verifier) -> VerifyReport:
+def _verify(directory: Path, stream: BinaryIO | None, verifier: "_Verifier") -> VerifyReport:
     """Verify archive, log and HEAD. `stream` is None if the log is missing."""
     origin = START if stream is None else origin_of(stream)
     unknown = stream is None or (origin == START and _first_line_is_unreadable(stream))

@@ -4,15 +4,12 @@ The kernel releases the lock when the writer's process ends. The lock's file is 
 expires.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import lock_descriptor, unlock_descriptor
 from msgspec import Struct
@@ -23,11 +20,9 @@ from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.files import is_in_place, not_writable, opened
 from iris_cli.journal.access import LockHolder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
+from iris_cli.journal.log.archive import Compacted
 from iris_cli.journal.log.file_store import FileStore, Loaded
 from iris_cli.journal.log.record import FORMAT, Conflict
-
-if TYPE_CHECKING:
-    from iris_cli.journal.log.archive import Compacted
 
 _POLL_INTERVAL = 0.002  # seconds; one attempt to take the lock costs microseconds
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})

@@ -1,7 +1,5 @@
 """Read the newest usable snapshot, and write the next one when it is due."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -68,7 +66,7 @@ class SnapshotCache:
                     return position, cluster
         return None
 
-    def files(self, fits: Callable[[Position], bool]) -> SnapshotFiles | None:
+    def files(self, fits: Callable[[Position], bool]) -> "SnapshotFiles | None":
         """Return the files of the newest usable snapshot, or None. Reads only their first lines."""
         from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, files_of_snapshot
 

@@ -3,8 +3,6 @@
 `Stream` has the interface of a socket that paramiko needs.
 """
 
-from __future__ import annotations
-
 import errno
 import resource
 import socket
@@ -151,7 +149,7 @@ class Stream:
     because paramiko accepts any amount of data.
     """
 
-    def __init__(self, raw: socket.socket | Channel, carrier: Stream | None = None) -> None:
+    def __init__(self, raw: socket.socket | Channel, carrier: "Stream | None" = None) -> None:
         """Wrap a socket; `carrier` is the stream of the connection below a tunnel."""
         raw.settimeout(None)
         self.received_at = SYSTEM_CLOCK.monotonic()

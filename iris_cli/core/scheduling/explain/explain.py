@@ -5,8 +5,6 @@ suitable (device, constraints, taints, shape), the reason is the criterion that 
 reasons are all kinds that make suitable workers unavailable now.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
@@ -38,7 +36,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         self._record = record
         self._unmet = unmet
 
-    def with_held_back(self, held_back: Unmet) -> Waiting:
+    def with_held_back(self, held_back: Unmet) -> "Waiting":
         """Return all reasons, including the reasons of tasks and gangs that did not compete in the cycle."""
         return Waiting(self._context, self._record, {**self._unmet, **held_back}) if held_back else self
 

@@ -1,7 +1,5 @@
 """Data that explains why a task or a gang is pending, and the record of the cycle from which the data is computed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
@@ -86,7 +84,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     more_near_misses: int = 0
     behind: tuple[Taker, ...] = ()
     hints: tuple[str, ...] = ()
-    change: Change | None = None
+    change: "Change | None" = None
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True):

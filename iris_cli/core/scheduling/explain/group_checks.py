@@ -1,7 +1,5 @@
 """Find why workers and groups do not fit, from the sets of workers with which the cycle decided."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -131,7 +129,7 @@ class RejectionCounts:
             if accepted.total()
         ]
 
-    def with_changed(self, before: Iterable[GroupCheck], now: Iterable[GroupCheck]) -> RejectionCounts:
+    def with_changed(self, before: Iterable[GroupCheck], now: Iterable[GroupCheck]) -> "RejectionCounts":
         """Return the counts after the checks `now` have replaced the checks `before`."""
         other = RejectionCounts(())
         other._rejected.update(self._rejected)
