@@ -190,6 +190,8 @@ class IrisClient:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
             raise UsageError(f"streams must be {' or '.join(map(repr, BOTH))} or both, not {streams!r:.80}")
+        if tail is not None and tail < 0:
+            raise UsageError(f"tail={tail} is not a number of lines", hint="None returns all lines")
         return list(map(_log_line, self._backend.logs(what, tail=tail, attempt=attempt, streams=chosen)))
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULL_DIRECTORY) -> Path:

@@ -91,6 +91,7 @@ def test_both_programs_ask_for_the_same_and_tell_the_same(line: str, iris: Iris,
         "logs train/eval/task-0 --tail 9000 --stream err --json",
         "logs train/eval/task-1 --stream err",
         "logs train/task-x --tail 1",
+        "logs train/eval/task-9",
     ],
 )
 def test_both_programs_show_the_same_logs(line: str, iris: Iris, task: Task) -> None:

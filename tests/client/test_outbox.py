@@ -360,6 +360,13 @@ def test_waiting_for_the_own_job_is_an_error(task_dir: Path, monkeypatch: pytest
     assert waiting(task_dir) == []
 
 
+def test_a_child_that_inherits_no_constraints_may_have_preferences(task_dir: Path) -> None:
+    with OperatorThread(task_dir, submitted) as operator:
+        client_of(task_dir).submit(["x"], name="e", constraints=[], prefer=["pool=a"])
+    asked = operator.asked[0].job
+    assert (asked.constraints, asked.inherit_constraints) == ((parse_constraint("~pool=a"),), False)
+
+
 @pytest.mark.parametrize(("constraints", "said"), [(None, None), (["pool=a"], False)])
 def test_a_child_may_inherit_no_constraints_and_have_its_own(
     task_dir: Path, constraints: list[str] | None, said: bool | None

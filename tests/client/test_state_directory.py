@@ -148,6 +148,7 @@ def test_what_is_not_there_is_said_to_be_missing(ask: Ask, world: World) -> None
         lambda client: client.job("a b"),
         lambda client: client.task_status("train"),
         lambda client: client.task_logs("train/task-0", streams=["log"]),
+        lambda client: client.task_logs("train/task-0", tail=-1),
         lambda client: client.wait("train", stream_logs_from=[]),
         lambda client: client.wait("train", stream_logs_from="eval/task-0"),
         lambda client: client.register_endpoint("http", 80),

@@ -248,6 +248,14 @@ def test_dependencies_must_exist() -> None:
     assert (refused.message, refused.hint) == ("--after trian: no such job", "did you mean 'train'?")
 
 
+def test_a_job_cannot_come_after_an_ancestor_which_ends_it() -> None:
+    lab = Lab().job("a").job("a/b").job("ab")
+    for ancestor in ("a", "a/b"):
+        refused = refusal(cluster=lab.cluster, name="a/b/c", after=(ancestor,))
+        assert refused.message == f"child jobs end with {ancestor}: they can't run --after it"
+    assert asked(cluster=lab.cluster, name="a/c", after=("a/b", "ab")).after == ("a/b", "ab")
+
+
 # What travels to the worker
 
 

@@ -176,7 +176,7 @@ def inherited_constraints(
 
 
 def _check_secrets_and_dependencies(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
-    """Raise UsageError for secrets that the parent lacks, and for dependencies that can't end before the child job."""
+    """Raise UsageError for secrets that the parent lacks, and NotFoundError for dependencies that it may not see."""
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
         raise UsageError(
@@ -184,9 +184,7 @@ def _check_secrets_and_dependencies(cluster: Cluster, parent: Job, wanted: JobRe
             hint="a child job can only use secrets of its parent",
         )
     for name in wanted.after or ():
-        job = visible_job(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
-        if job == parent.id:
-            raise UsageError(f"child jobs end with {job}: they can't run --after it")
+        visible_job(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
 
 
 def cancel_visible(draft: Draft, caller: AttemptId, job: JobId, reason: str) -> bool:

@@ -72,7 +72,7 @@ def accept(
         memory_limit=request.memory is not None,
         **request_fields.secret_fields(request),
         **array,
-        after=_parse_dependencies(cluster, request),
+        after=_parse_dependencies(cluster, request, name),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **fields,
     )
@@ -242,9 +242,11 @@ def free_name(cluster: Cluster, stem: str) -> JobId:
     return JobId(f"{stem}-{free}")
 
 
-def _parse_dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
-    found = tuple(parse_job_id(name) for name in request.after or ())
+def _parse_dependencies(cluster: Cluster, request: JobRequest, child: JobId) -> tuple[JobId, ...]:
+    found = tuple(map(parse_job_id, request.after or ()))
     for job in found:
+        if child.startswith(f"{job}/"):
+            raise UsageError(f"child jobs end with {job}: they can't run --after it")
         if job not in cluster.jobs:
             raise NotFoundError(
                 f"--after {job}: no such job",

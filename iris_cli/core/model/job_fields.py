@@ -231,7 +231,10 @@ def request_of(given: Mapping[str, Any]) -> JobRequest:
             Constraint(each.key, each.op, each.value, each.values, ConstraintMode.PREFERRED)
             for each in prefer
         )
-        fields["constraints"] = (*(fields.get("constraints") or ()), *soft)
+        required = fields.get("constraints")
+        if required is not None and not required:
+            fields["inherit_constraints"] = False  # the list is no longer empty, but still inherits nothing
+        fields["constraints"] = (*(required or ()), *soft)
     if variables is not None:
         fields["env"] = {**variables, **(fields.get("env") or {})}
     return JobRequest(**fields)

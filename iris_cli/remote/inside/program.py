@@ -123,10 +123,14 @@ class Commands:
         return 0
 
     def logs(self, names: list[str], options: Json) -> int:
-        job = re.sub(r"/task-[0-9]+$", "", names[0])
+        named_task = re.fullmatch("(.+)/task-(0|[1-9][0-9]*)", names[0])
+        job = named_task[1] if named_task else names[0]
         tasks = self.requests.ask("status", {"job": job})["tasks"]
         attempt = options.get("attempt")
         logs = [log_document(each, attempt) for each in tasks if names[0] in (job, each["id"])]
+        if named_task and not logs:
+            hint = f"the ranks are 0 to {len(tasks) - 1}"
+            raise Failure(f"{job} has no rank {named_task[2]}", hint, ExitCode.NOT_FOUND)
         streams = options.get("stream", "both").replace("both", "out err").split()
         for stream in streams:
             for log in logs:
