@@ -131,6 +131,16 @@ def test_a_later_attempt_finds_as_many_equal_jobs_as_there_were_and_makes_more_o
     assert again == [("train/eval-1", False), ("train/eval-2", False), ("train/eval-3", False)]
 
 
+def test_a_submission_without_a_name_never_finds_the_equal_job_that_was_given_one() -> None:
+    lab = parent(max_retries_failure=1)
+    inside = Inside(lab)
+    both = [inside.submit(name=name)[0] for name in ("shared", None)]
+    assert both == ["train/shared", "train/eval-1"]
+    inside = Inside(retried(lab))
+    assert [inside.submit(name=name)[0] for name in (None, "shared")] == both[::-1]
+    assert len(lab.cluster.jobs) == 3
+
+
 def test_another_job_under_the_same_name_is_refused() -> None:
     lab = parent(max_retries_failure=1)
     Inside(lab).submit(name="eval")

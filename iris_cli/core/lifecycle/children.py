@@ -15,7 +15,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.request_fields import merge_requests, secret_texts
-from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, stem_of
+from iris_cli.core.lifecycle.submit import PossibleWorkers, accept, free_name, has_derived_name, stem_of
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
 from iris_cli.core.model.job_fields import JOB_FIELDS
@@ -114,8 +114,8 @@ def _existing_child(
 
 
 def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
-    """Return whether an earlier attempt of the same task requested this child, but this attempt has not."""
-    if child.origin is None or child.origin.digest != origin.digest:
+    """Return whether an earlier attempt of the same task requested this child without a name, but not this attempt."""
+    if child.origin is None or child.origin.digest != origin.digest or not has_derived_name(child):
         return False
     last = child.adopted or child.origin
     return last.attempt.task == origin.attempt.task and last.attempt.number < origin.attempt.number

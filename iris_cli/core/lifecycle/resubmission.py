@@ -5,7 +5,7 @@ from typing import Any
 
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Cluster, JobId, TaskState, clip, format_indexes
 from iris_cli.core.lifecycle.request_fields import merge_requests, secret_texts
-from iris_cli.core.lifecycle.submit import stem_of
+from iris_cli.core.lifecycle.submit import has_derived_name, stem_of
 from iris_cli.core.model.job import Job, JobRequest, JobState
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import UsageError
@@ -38,9 +38,7 @@ def next_name(cluster: Cluster, job: Job) -> JobId:
     while job.again is not None:
         job = cluster.jobs[job.again]
     name = job.id.rpartition("/")[2]
-    stem, _, number = name.rpartition("-")
-    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise iris added the number
-        stem = name[:_MAX_STEM].rstrip("-._")
+    stem = stem_of(job.command) if has_derived_name(job) else name[:_MAX_STEM].rstrip("-._")
     stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be the id of a task
     return next(name for each in count(2) if (name := JobId(f"{stem}-{each}")) not in cluster.jobs)
 

@@ -228,6 +228,12 @@ def stem_of(command: Sequence[str]) -> str:
     return stem if is_name(stem) and not re.fullmatch(r"(task|attempt)(-\d+)?", stem) else "job"
 
 
+def has_derived_name(job: Job) -> bool:
+    """Return whether the name of a job looks like one of `free_name`: the stem of its command, and a number."""
+    stem, _, number = job.id.rpartition("/")[2].rpartition("-")
+    return number.isdecimal() and stem == stem_of(job.command)
+
+
 def free_name(cluster: Cluster, stem: str) -> JobId:
     """Return the stem with a free number, found by binary search, because used numbers are mostly consecutive."""
     taken, free = 0, 1
