@@ -17,6 +17,7 @@ from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
 from iris_cli.core import RequestId, format_duration
 from iris_cli.core.messages.requests import (
+    MAX_WAITS,
     Answer,
     Cancel,
     Refusal,
@@ -95,7 +96,20 @@ class RequestChannel(RequestFiles):
         return name
 
     def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
-        """Wait for the results of read-only requests like `wait`. Raises the first error that an answer contains."""
+        """Wait for the results of read-only requests like `wait`. Raises the first error that an answer contains.
+
+        Sends only MAX_WAITS requests at a time, because iris refuses more waits.
+        """
+        starts = range(0, len(requests), MAX_WAITS)
+        return [
+            answer
+            for start in starts
+            for answer in self._ask_together(requests[start : start + MAX_WAITS], until)
+        ]
+
+    def _ask_together(
+        self, requests: Sequence[Request], until: float | None
+    ) -> list[Mapping[str, Any] | None]:
         names = [self.put(request) for request in requests]
         try:
             answers = self.wait(names, until)

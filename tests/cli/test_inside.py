@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.messages.requests import Refusal, Request, Submit
+from iris_cli.core.messages.requests import MAX_WAITS, Answer, Refusal, Request, Submit
 from iris_cli.errors import ExitCode
 from tests.client.operator_thread import OperatorThread
 from tests.support.json_output import check_run
@@ -126,6 +126,25 @@ def test_answers_become_words_and_exit_codes(line: str, code: int, out: str, iri
     with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
         found = iris(*line.split())
     assert (found.code, found.out) == (code, out)
+
+
+@pytest.mark.parametrize("program", ["whole", "small"])
+def test_a_wait_for_many_jobs_asks_for_no_more_at_a_time_than_iris_accepts(
+    program: str, iris: Iris, task: Task
+) -> None:
+    jobs = [f"train/x{number}" for number in range(MAX_WAITS + 2)]
+    answer, open_waits = operator(), list[int]()
+
+    def decide(request: Request) -> Answer | None:
+        """Answer when all waits of a batch are in the outbox."""
+        open_waits.append(len(list((task.directory / "outbox").glob("[0-9]*"))))
+        return answer(request) if max(open_waits) >= MAX_WAITS else None
+
+    with OperatorThread(task.directory, decide) as thread:
+        found = iris("wait", *jobs) if program == "whole" else task.iris("wait", *jobs)
+    assert (found.code, len(found.out.splitlines())) == (0, len(jobs))
+    assert [request.job for request in thread.asked] == jobs
+    assert max(open_waits) <= MAX_WAITS
 
 
 def test_waiting_tells_as_json_what_it_tells_as_text(iris: Iris, task: Task) -> None:

@@ -14,10 +14,9 @@ from iris_cli.client.records import ANSWER_TIMEOUT
 from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle.children import PACKED_SIZE_FACTOR, inherited_constraints
-from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
+from iris_cli.core.messages.requests import MAX_REQUEST_BYTES, MAX_WAITS
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES
 from iris_cli.core.model.limits import Limits
-from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from tests.support.desk import Desk
 from tests.support.site import Site
 

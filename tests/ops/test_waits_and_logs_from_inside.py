@@ -9,9 +9,9 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.messages.requests import MAX_WAITS
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.loop.foreground import wait_for, watch
 from tests.ops.asking import EVAL, running

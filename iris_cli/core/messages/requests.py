@@ -17,6 +17,7 @@ from iris_cli.errors import ExitCode, IrisError, UsageError
 FORMAT = 1
 MAX_REQUEST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger request is refused unread
 MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
+MAX_WAITS = 64  # maximum number of jobs that one attempt may wait for at a time
 
 
 class Submit(Struct, frozen=True, kw_only=True, tag="submit"):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MAX_POLLS = 64
 """Maximum number of polls of a worker for task requests in one cycle. A poll returns at most 16 requests of an attempt,
 and a job may submit 1,000 children."""
-MAX_WAITS = 64  # maximum number of jobs that one attempt may wait for at a time
 MAX_READS = 8  # maximum number of log chunks that one call reads
 _MAX_BYTES = 256 << 10  # bytes of answers in one call
 
@@ -92,8 +91,8 @@ class ReplyQueue:
             status = _answer_read_only(cluster, request)
             if cluster.jobs[answer.job].end is not None:
                 return status
-            if sum(token == request.token for token, _ in self._waits) >= MAX_WAITS:
-                raise IrisError(f"{request.attempt} is already waiting for {MAX_WAITS} jobs")
+            if sum(token == request.token for token, _ in self._waits) >= messages.MAX_WAITS:
+                raise IrisError(f"{request.attempt} is already waiting for {messages.MAX_WAITS} jobs")
             self._waits[request.key] = request
             return None
         if isinstance(answer, messages.Submit):

@@ -21,7 +21,7 @@ from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.command_line import COMMANDS, OPERATOR_ONLY, Line
-from iris_cli.remote.inside.requests import Failure, Json, TaskRequests, new_name, result_of
+from iris_cli.remote.inside.requests import Failure, Json, TaskRequests
 
 USAGE = """\
 usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeout TIME]
@@ -78,21 +78,15 @@ class Commands:
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
             check_no_deadlock(os.environ.get("IRIS_JOB_ID", ""), job)
-        names = [new_name() for _ in jobs]
         try:
-            for name, job in zip(names, jobs):
-                self.requests.put(name, "wait", {"job": job})
-            answers = self.requests.wait(names, timeout)
+            answers = self.requests.wait_for_jobs(jobs, timeout)
         except KeyboardInterrupt:
             text = f"stopped waiting for {', '.join(jobs)}"
             if self.output.as_json:
                 return self.output.print_failure(Failure(text, "", ExitCode.INTERRUPTED))
             self.output.print_message(text)
             return 130
-        finally:
-            for name in names:
-                self.requests.drop(name)
-        found = [result_of(answer)["job"] for answer in answers if answer]
+        found = [answer["job"] for answer in answers if answer]
         not_ended = [job for job, answer in zip(jobs, answers) if not answer]
         self.output.print_ended(found, timed_out=bool(not_ended))
         if not_ended:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MAX_REQUEST_BYTES
+from iris_cli.core.messages.requests import FORMAT, MAX_LOG_PIECE, MAX_REQUEST_BYTES, MAX_WAITS
 from iris_cli.core.model.array import LINE_VARIABLE, MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING
@@ -44,6 +44,7 @@ _LITERALS: Mapping[str, object] = {
     "MAX_LOG_PIECE": MAX_LOG_PIECE,
     "MAX_REQUEST_BYTES": MAX_REQUEST_BYTES,
     "MAX_STRING": MAX_STRING,
+    "MAX_WAITS": MAX_WAITS,
     "OPTIONS": OPTIONS,
 }
 """Names that the program imports from modules which need packages. Their values become literals."""

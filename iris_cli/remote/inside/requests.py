@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Sequence
 
-from iris_cli.core.messages.requests import FORMAT, MAX_REQUEST_BYTES
+from iris_cli.core.messages.requests import FORMAT, MAX_REQUEST_BYTES, MAX_WAITS
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 READ_ONLY = ("status", "wait", "logs")
@@ -125,7 +125,7 @@ class TaskRequests(RequestFiles):
         answer = None
         try:
             self.put(request_name, op, fields)
-            (answer,) = self.wait([request_name], ANSWER_TIMEOUT)
+            (answer,) = self._wait([request_name], time.monotonic() + ANSWER_TIMEOUT)
         finally:
             # If a request that changes something has no answer, it stays in the outbox. A cycle may still execute it.
             if answer is not None or op in READ_ONLY:
@@ -154,9 +154,22 @@ class TaskRequests(RequestFiles):
             problem = f"can't write to {self.outbox}: {error.strerror}"
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
-    def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """Wait for all answers, a refusal, or `timeout` seconds. Return the answers; None for a missing one."""
+    def wait_for_jobs(self, jobs: Sequence[str], timeout: float | None) -> list[Json | None]:
+        """Wait until jobs have ended. Return the final status of each; None if it has none after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
+        found: list[Json | None] = []
+        for start in range(0, len(jobs), MAX_WAITS):  # iris refuses more waits at a time
+            names = {new_name(): job for job in jobs[start : start + MAX_WAITS]}
+            try:
+                for name, job in names.items():
+                    self.put(name, "wait", {"job": job})
+                found += [answer and result_of(answer) for answer in self._wait(list(names), until)]
+            finally:
+                for name in names:
+                    self.drop(name)
+        return found
+
+    def _wait(self, names: Sequence[str], until: float | None) -> list[Json | None]:
         return wait_for_answers(names, until, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:
