@@ -13,19 +13,16 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from iris_cli.core import JobId, pattern
-
-if TYPE_CHECKING:
-    from iris_cli.core.model.cluster import Cluster
+from iris_cli.core import Cluster, JobId, pattern
 
 MAX_OFFERED = 100
 """Maximum number of names offered at a time."""
 TIME_LIMIT = 2.0
 """CPU seconds after which nothing is offered, because the user waits for the completion."""
 
-NameSource = Callable[["Cluster", str], Iterable[str]]
+NameSource = Callable[[Cluster, str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
 
 _WORD_BREAKS = frozenset("=:@")

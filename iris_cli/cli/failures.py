@@ -1,7 +1,5 @@
 """Print errors: one line, a hint, an exit code."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 
@@ -86,7 +84,7 @@ def internal_error(error: Exception) -> IrisError:
     return fault
 
 
-def raise_dropped_interrupt(what: sys.UnraisableHookArgs) -> None:
+def raise_dropped_interrupt(what: "sys.UnraisableHookArgs") -> None:
     """Repeat a KeyboardInterrupt that a finalizer raised. Python itself would print it and continue.
 
     Sends SIGTERM, which raises KeyboardInterrupt too, because background processes of scripts ignore SIGINT.

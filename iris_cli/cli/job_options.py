@@ -1,25 +1,21 @@
 """Options that describe a job, derived from the table of job fields, and the request that they describe."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import number, option, whole_number
+from iris_cli.core import JobRequest
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
 from iris_cli.core.text import one_of, parse_pairs, parse_variables
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
-
-if TYPE_CHECKING:
-    from iris_cli.core.model.job import JobRequest
 
 _TYPES: Mapping[Kind, Any] = {
     Kind.CORES: float | None,

@@ -1,7 +1,5 @@
 """The records that the client returns, among them the task in which a program runs, read from its environment."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -188,7 +186,7 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
     return info
 
 
-def _task(read: _Reader, job: JobId) -> TaskId:
+def _task(read: "_Reader", job: JobId) -> TaskId:
     """Return the task's id, from IRIS_TASK_ID or IRIS_TASK_INDEX. One of the two is required."""
     unknown = TaskId(job, -1)
     task_id = read("IRIS_TASK_ID", parse_task_id, unknown)

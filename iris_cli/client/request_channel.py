@@ -5,8 +5,6 @@ with the same name. Cycles may read a request several times, but execute it once
 its requests again under the same names.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping, Sequence

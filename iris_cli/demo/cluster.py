@@ -1,7 +1,5 @@
 """A cluster of local hosts for the demo: SSH servers on loopback, and the `cluster.yaml` that describes them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -6,8 +6,6 @@ it can't outlive its parent. With the setting `stay` the host ignores the end of
 only on loopback. Commands run with the home and the metadata server of the simulated host.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

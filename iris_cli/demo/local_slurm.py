@@ -1,7 +1,5 @@
 """A real Slurm of several nodes on this machine, in a directory of its own. It needs root, slurm-wlm and munge."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The processes, keys and files of local hosts, and the temporary directory of a demo."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ A slice is a directory. The file `owner.json` names its owner. The provider writ
 configured, and `slice.json` when all hosts are ready. So it can find and clean up an interrupted creation.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`iris demo` from start to end: the hosts, the steps of the tour, and the clean-up."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -127,7 +125,7 @@ def _show(output: Output, root: Path, *, keep: bool, had_state_dir: bool) -> Non
         _print_next_steps(output, cluster, had_state_dir)
 
 
-def _play(tour: Tour, go: Path) -> None:
+def _play(tour: "Tour", go: Path) -> None:
     """Run the steps of the tour. The tasks wait for the file `go`, which is created while `iris watch` runs."""
     has_loop = os.environ.get(SWITCH, "").lower() != "off"
     for words, template in _TOUR:

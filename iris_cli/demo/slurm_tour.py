@@ -1,7 +1,5 @@
 """`iris demo --slurm`: gangs inside allocations of a real Slurm that runs on this machine."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import site

@@ -5,8 +5,6 @@ providers without the lock. iris polls a set-up command by launching it again. T
 the token is computed from the VM.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Checks for `iris doctor`. Each finding has a command that fixes it. The checks change nothing."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator
 

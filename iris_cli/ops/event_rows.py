@@ -1,7 +1,5 @@
 """The event log as a table for other programs: one row per event, with a stable schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

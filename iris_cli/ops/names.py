@@ -1,7 +1,5 @@
 """Find jobs, tasks and workers by name, with hints for similar names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Values of a job's secrets. iris reads them when a task starts, sends them over stdin, and never stores them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import stat

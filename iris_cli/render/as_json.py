@@ -1,7 +1,5 @@
 """Encode views and documents as JSON. `scripts/json_schema.py` derives the schema by the same rules."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

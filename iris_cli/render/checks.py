@@ -1,7 +1,5 @@
 """Print the findings of `iris doctor` with their fixes, and the problems of `cluster.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -83,7 +81,7 @@ def show_checks(
     return found
 
 
-def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
+def show_contents(output: Output, file: Path, parts: "Iterable[Part]") -> None:
     """Print a list of the parts of a bundle. The bundle is not written yet."""
     if output.as_json:
         return
@@ -93,7 +91,7 @@ def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
         output.message(f"  {each.name:<12}  {each.about} ({size})")
 
 
-def show_written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
+def show_written(output: Output, file: Path, parts: "Iterable[Part]") -> WrittenBundle:
     if not output.as_json:
         output.done(f"wrote {file}; read it before you send it")
     return WrittenBundle(file, [BundlePart(each.name, len(each.lines), each.size) for each in parts])

@@ -1,7 +1,5 @@
 """All output of commands: results on stdout, messages on stderr. Control characters are made visible."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +30,7 @@ class Output(Struct, dict=True):
     _before_messages: Callable[[], None] = lambda: None
 
     @cached_property
-    def console(self) -> Console:
+    def console(self) -> "Console":
         from rich.console import Console
 
         has_colors = self.color and not os.environ.get("NO_COLOR")
@@ -127,7 +125,7 @@ class Output(Struct, dict=True):
         for text in texts:
             self.warning(text)
 
-    def progress(self, get_progress: GetProgress) -> AbstractContextManager[None]:
+    def progress(self, get_progress: "GetProgress") -> AbstractContextManager[None]:
         """Return a context that shows a progress line, if stderr is a terminal. --json and --quiet show no line."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()

@@ -1,7 +1,5 @@
 """Print the event log: its faults, its history, and its events as JSON Lines."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence

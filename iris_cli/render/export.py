@@ -1,7 +1,5 @@
 """Print an exported job, and notes on fields without a counterpart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Print the results of `iris gc` and `iris pull`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Print the changes of an import to `cluster.yaml`, and the entries it skips."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path

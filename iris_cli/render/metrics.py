@@ -1,7 +1,5 @@
 """Metrics for Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from iris_cli.ops.views.metrics import Metrics

@@ -1,7 +1,5 @@
 """Print results of probes, and the obstacles on a worker: processes and files that block its chips."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

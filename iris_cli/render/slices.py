@@ -1,7 +1,5 @@
 """Print the plan of the autoscaler, and the result of a pass. A pass is one run of the autoscaler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Tables, banners and folded names. Text from users, workers and files is never interpreted as markup or escapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -140,7 +138,7 @@ def clock_time(at: float | None) -> str:
         return "?"
 
 
-def expected_words(expected: ExpectedStart | None, now: float) -> str:
+def expected_words(expected: "ExpectedStart | None", now: float) -> str:
     """Return `not before 14:31 CET (estimate): train ends by its time limit`, in local time; '' for None."""
     if expected is None:
         return ""

@@ -1,7 +1,5 @@
 """Print the list of workers, and the details of one worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from iris_cli.core import WorkerCondition, count, format_memory

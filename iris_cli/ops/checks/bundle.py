@@ -1,7 +1,5 @@
 """Bundle for bug reports (`iris doctor --bundle`): one text file without secrets, hosts and users."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

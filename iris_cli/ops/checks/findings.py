@@ -1,7 +1,5 @@
 """Findings of `iris doctor`. Each finding has a level and a fix."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Checks of SSH keys and hosts for `iris doctor`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

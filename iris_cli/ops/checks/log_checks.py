@@ -1,7 +1,5 @@
 """Checks of the event log for `iris doctor`, with a fix for each finding."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Redact text for publication: replace each host, address and user by one pseudonym, and hide secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

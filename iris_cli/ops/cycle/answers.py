@@ -3,8 +3,6 @@
 An implausible answer counts as silence. The package `remote` has already checked the form of the answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -47,7 +45,7 @@ MAX_REQUESTS = 16  # maximum requests of one attempt in one answer
 class LogChunks(AnswerHeader, frozen=True, kw_only=True):
     """Log chunks read on a worker. They contain no information about the states of attempts."""
 
-    chunks: tuple[LogChunk, ...]
+    chunks: "tuple[LogChunk, ...]"
 
 
 class WorkspaceFetch(AnswerHeader, frozen=True, kw_only=True):

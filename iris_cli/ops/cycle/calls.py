@@ -3,8 +3,6 @@
 A worker gets one call at a time. Transfers of workspaces run in addition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -166,7 +164,7 @@ def local_silence(worker: WorkerId, step: str, error: IrisError) -> Silence:
     )
 
 
-def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
+def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> "LaunchRequest":
     """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if the request is invalid."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 

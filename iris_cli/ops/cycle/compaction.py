@@ -1,7 +1,5 @@
 """Compaction of the event log: on request, or automatically when it is large."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

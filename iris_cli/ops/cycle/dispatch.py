@@ -3,8 +3,6 @@
 Launching is idempotent for each token. If an invocation dies, another invocation can dispatch the same attempts again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -69,7 +67,7 @@ class Dispatcher:
         # Attempts that could not be sent, each with the reason. The log does not record them yet.
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}
 
-    def __enter__(self) -> Dispatcher:
+    def __enter__(self) -> "Dispatcher":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:

@@ -4,8 +4,6 @@ A task that is not in a gang counts as a gang with one rank. Every `IRIS_*` vari
 value, so that programs work under `set -u`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ An attempt's output is due from the cycle that records the attempt's end until t
 more than `limits.keep_logs` bytes, iris copies only its last 512 KiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -101,7 +99,7 @@ def _read(
 
     target = session.target(session.cluster.workers[worker_id])
 
-    def pieces(starts: Sequence[tuple[Token, str, int]]) -> tuple[LogChunk, ...] | None:
+    def pieces(starts: Sequence[tuple[Token, str, int]]) -> "tuple[LogChunk, ...] | None":
         wanted = [
             LogPiece(token=token, stream=name, offset=offset, limit=MAX_LOG_PIECE)
             for token, name, offset in starts

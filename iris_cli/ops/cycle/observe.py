@@ -1,7 +1,5 @@
 """Choose the workers to poll, and record their answers. Only the recording needs the lock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Start and stop orders for workers. The ranks of a gang start together or not at all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 

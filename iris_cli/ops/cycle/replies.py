@@ -1,7 +1,5 @@
 """Answers to read-only requests: job status, tasks and endpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

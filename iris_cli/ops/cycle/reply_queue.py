@@ -1,7 +1,5 @@
 """Queues of requests of tasks: queued answers, waits for the end of a job, log reads and workspace fetches."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -236,7 +234,7 @@ def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading])
     return LogChunks(worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, chunks=chunks)
 
 
-def _log_answer(reading: LogReading, chunk: LogChunk | None, why: str) -> messages.Answer:
+def _log_answer(reading: LogReading, chunk: "LogChunk | None", why: str) -> messages.Answer:
     if chunk is None:
         message = f"no answer from the worker of {reading.wanted.task}{f': {why}' if why else ''}"
         return messages.refusal_of(UnreachableError(message))

@@ -5,8 +5,6 @@ The log records each request that changes something, with its attempt and id. So
 if iris reads it again. A read-only request is answered later, from the committed state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Transfers of workspaces: to workers that lack a workspace, and from tasks that packed a workspace for a child job."""
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections.abc import Iterator

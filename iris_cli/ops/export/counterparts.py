@@ -1,7 +1,5 @@
 """The counterparts of a job's fields in Slurm and in a JobSet. Notes of an export and the docs show them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple

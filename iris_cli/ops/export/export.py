@@ -1,7 +1,5 @@
 """Export a job to another engine, with notes on fields that are not exported."""
 
-from __future__ import annotations
-
 from msgspec import Struct, field, structs
 
 from iris_cli.config.yaml_text import yaml_text

@@ -5,8 +5,6 @@ for TPU clusters on GKE. Some types differ from the types of the TPU API. For ex
 VMs with 4 chips each on GKE, but one VM with 8 chips in the API.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import prod
 

@@ -3,8 +3,6 @@
 Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue and GKE define the names of labels, annotations and fields.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 This module also computes the names of the pods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from hashlib import sha256
 

@@ -4,8 +4,6 @@ The script uses only POSIX sh, and commands of Slurm and coreutils. It creates `
 which it is submitted. There it stores the outputs of the tasks and the exit code of the rank that failed first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 

@@ -3,8 +3,6 @@
 Variables that only the scripts use begin with `IRIS_`, because a job can't set variables with this prefix.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The source of an export: a job in the state directory, or a job file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

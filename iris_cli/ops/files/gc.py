@@ -4,8 +4,6 @@ Files are found and measured first, and deleted with the operator's consent. Fil
 whose end is not proven, are excluded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import takewhile

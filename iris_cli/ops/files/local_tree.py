@@ -3,8 +3,6 @@
 A file has a temporary name until it is complete, so that no incomplete file has the final name.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -48,7 +46,7 @@ def split_name(name: bytes) -> tuple[bytes, ...]:
 
 
 @contextmanager
-def open_tree(path: Path) -> Iterator[LocalTree]:
+def open_tree(path: Path) -> "Iterator[LocalTree]":
     """Create the directory at `path` if it is missing, and lock it for this process. Raises OSError, UsageError."""
     path.mkdir(parents=True, exist_ok=True)
     top = os.open(path, _DIRECTORY_FLAGS)
@@ -81,7 +79,7 @@ class LocalTree(Struct):
         return stat.S_ISREG(status.st_mode) and (status.st_size, int(status.st_mtime)) == (size, mtime)
 
     @contextmanager
-    def partial_file(self, parts: Sequence[bytes], version: object) -> Iterator[PartialFile]:
+    def partial_file(self, parts: Sequence[bytes], version: object) -> "Iterator[PartialFile]":
         """Open the incomplete copy of this version of a file. It may contain bytes of an interrupted fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _TEMPORARY_PREFIX + key.encode()

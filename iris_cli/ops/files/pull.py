@@ -3,8 +3,6 @@
 Files in `IRIS_OUTPUT_DIR` are written to a directory, stdout and stderr to the state directory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock

@@ -1,7 +1,5 @@
 """Pull the files of one attempt from its worker, one after the other."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Change open jobs: hold, release, reorder, retry or cancel them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import Struct, field

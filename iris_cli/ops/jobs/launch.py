@@ -1,7 +1,5 @@
 """Submission of jobs."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -119,7 +117,7 @@ def _has_files(request: JobRequest) -> bool:
     return request.workdir is not None or request.job_script is not None
 
 
-def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
+def dry_run(session: Session, request: JobRequest | None = None) -> "tuple[Plan, Cluster, JobId | None]":
     """Return the plan of a cycle now, the resulting cluster, and the job of `request`. Nothing is written or sent."""
     from iris_cli.ops.cycle.cycle import assign  # loads the scheduler, which a launch may not need
 

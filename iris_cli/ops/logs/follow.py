@@ -1,7 +1,5 @@
 """Follow the output of tasks for `iris logs --follow`, until all of it was read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing

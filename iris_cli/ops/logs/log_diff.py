@@ -1,7 +1,5 @@
 """Compare the logs of ranks, and find the lines that differ from the majority of ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Read the output files of attempts in pieces from their workers, and return whole lines."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -157,7 +155,7 @@ class LogLine(Struct, frozen=True):
     stream: str
     text: str
 
-    def as_text(self) -> LogText:
+    def as_text(self) -> "LogText":
         return LogText(self.attempt, self.stream, f"{self.text}\n")
 
 

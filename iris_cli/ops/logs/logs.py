@@ -1,7 +1,5 @@
 """Output of tasks for `iris logs`. Sources, in this order: the worker, a pulled copy, the log tail in the event log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field

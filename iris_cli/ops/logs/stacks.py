@@ -1,7 +1,5 @@
 """Stacks of the running ranks of a job for `iris stacks`. Ranks with equal stacks are grouped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Detect changes of `cluster.yaml` and of the installed program."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Paths are absolute, because cron uses another directory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Check that cycles are running, that the scheduled program is this iris, and that cron can use its keys."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

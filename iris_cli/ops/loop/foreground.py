@@ -3,8 +3,6 @@
 A waiting command runs cycles, because there may be no other runner.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -161,7 +159,7 @@ class CycleRunner:
         self._cycles = Cycles(self._dispatcher)
         self._lock = ExitStack()  # holds the runner's lock
 
-    def __enter__(self) -> CycleRunner:
+    def __enter__(self) -> "CycleRunner":
         self.session.may_need_cycles = True
         self._lock.enter_context(runner_lock(self.session, "wait", interval=_MAX_INTERVAL))
         return self

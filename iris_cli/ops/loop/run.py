@@ -3,8 +3,6 @@
 The loop is an ordinary invocation. It may be killed at any time, and the next invocation continues its work.
 """
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import signal

@@ -1,7 +1,5 @@
 """Start, stop and replace the background loop. Manage its log file, its owner and its systemd scope."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -3,8 +3,6 @@
 This machine's clock is used only if no worker has reported a duration, because the clock may have been set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from iris_cli.core import Attempt, Ended, Job, Task

@@ -1,7 +1,5 @@
 """Sentences about events of the log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

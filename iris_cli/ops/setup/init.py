@@ -1,7 +1,5 @@
 """Create a `cluster.yaml` for `iris init`."""
 
-from __future__ import annotations
-
 import errno
 import getpass
 import os

@@ -1,7 +1,5 @@
 """The runner (the process that runs a cluster's cycles), and the work that needs cycles."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite

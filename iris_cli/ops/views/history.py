@@ -1,7 +1,5 @@
 """History from the event log: one entry per event, in log order."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
@@ -95,7 +93,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     )
 
 
-def _progress_of(reading: Reading) -> ProgressState:
+def _progress_of(reading: "Reading") -> ProgressState:
     return ("reading the log", *reading.progress)
 
 
@@ -111,7 +109,7 @@ def _job_of(session: Session, subject: str) -> JobId | None:
 
 def _history_of(
     session: Session,
-    readings: Iterable[Reading],
+    readings: "Iterable[Reading]",
     subject: str,
     limit: int,
     names: dict[str, None] | None = None,

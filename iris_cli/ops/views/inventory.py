@@ -1,7 +1,5 @@
 """Workers and slices: their attributes and claims, and the reasons why they accept no new work."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar

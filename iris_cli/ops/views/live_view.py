@@ -1,7 +1,5 @@
 """Data of the live screen: jobs by urgency, and the tasks of each job that need attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """Cluster metrics for a monitoring system."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

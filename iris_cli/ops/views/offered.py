@@ -1,7 +1,5 @@
 """Workers that exist or could be created. A job that fits no worker is rejected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from iris_cli.core import Amounts, Cluster, Worker, slice_attributes

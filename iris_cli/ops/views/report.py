@@ -1,7 +1,5 @@
 """Figures of the report: all jobs, attempts and workers in the log, and sums over jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from statistics import median

@@ -1,7 +1,5 @@
 """Attributes of all workers in the log, including forgotten workers, and the spans in which they were configured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """State of the scale groups: their slices and back-off, and the demand that no group serves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from iris_cli.capacity.provider import instructions

@@ -1,7 +1,5 @@
 """Rows about scale groups. The module `scale_status`, which is slow to import, creates the rows."""
 
-from __future__ import annotations
-
 from msgspec import Struct, field
 
 

@@ -1,7 +1,5 @@
 """Data of `iris status`: the cluster with its jobs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Rows of tasks and attempts."""
 
-from __future__ import annotations
-
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId

@@ -3,8 +3,6 @@
 Ctrl-C stops a command everywhere.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing

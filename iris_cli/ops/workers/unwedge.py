@@ -1,7 +1,5 @@
 """Find the processes and attempts that block a worker, and stop them with the operator's consent."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct

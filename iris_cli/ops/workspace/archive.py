@@ -4,8 +4,6 @@ The format is ustar, with GNU long names for names that don't fit. GNU tar, busy
 headers are not used, because busybox ignores them. The archive contains files and links, but no directories.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """List the files to ship with a job, and pack them for a launch. These are regular files and symbolic links."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

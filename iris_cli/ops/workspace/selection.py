@@ -5,8 +5,6 @@ selected. In both cases, iris excludes files matched by `.irisignore`, the state
 files.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -178,7 +176,7 @@ def _git(
 
 
 def _walk(
-    top: Path, ignore: IgnoreFile, may_ship: Callable[[str], bool], warnings: list[str]
+    top: Path, ignore: "IgnoreFile", may_ship: Callable[[str], bool], warnings: list[str]
 ) -> Iterator[str]:
     """Yield every file that isn't excluded, without directories named `.git`. Links are not followed."""
     directories = [""]

@@ -1,7 +1,5 @@
 """Fold equal lines of several ranks. Consecutive lines of the same ranks form a block."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Print the lines of many ranks: all lines with prefixes, equal lines folded, or only the differences."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -97,7 +95,7 @@ class LogPrinter(Struct):
             }
             self._print(merge_lines(texts) if self.folded else _unfolded_blocks(texts))
 
-    def step(self, step: Step) -> None:
+    def step(self, step: "Step") -> None:
         """Print the new lines of followed logs, as text or as JSON lines."""
         self.print_notes(step.notes)
         if self.output.as_json:

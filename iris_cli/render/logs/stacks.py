@@ -1,7 +1,5 @@
 """Print the stacks of many ranks: each distinct stack once, with its ranks. Print thread states of all other ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct

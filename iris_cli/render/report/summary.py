@@ -1,7 +1,5 @@
 """Print the figures of a report, on the terminal or as JSON. Chip and task time in JSON is in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Tables for one job: its first failure, its facts, its tasks and their earlier attempts."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator
 

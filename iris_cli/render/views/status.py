@@ -1,7 +1,5 @@
 """Print the cluster: jobs, slices, scale groups, hosts and problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from iris_cli.core import JobState, TaskState, count

@@ -1,7 +1,5 @@
 """Print the answers of `iris why`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -76,7 +74,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
     yield tables.facts([*_findings(wait.explanation, why.inherited), expected, ("demand", wait.demand)])
 
 
-def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
+def _findings(found: "Explanation", inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """Yield the facts behind the reasons, as pairs of label and text."""
     from iris_cli.core.scheduling.explain.wording import format_amount, rejection_words
 

@@ -1,7 +1,5 @@
 """Screens of a cluster or a job, fitted to the terminal: urgent jobs at the top, recent events at the bottom."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ A thread paints the screen repeatedly, so ages advance while the command waits f
 takes effect at once. The terminal is restored even if Ctrl-C or SIGTERM ends the command.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -53,7 +51,7 @@ class LiveScreen:
         self._error: BaseException | None = None
         self._painter = threading.Thread(target=self._run_painter, name="iris-screen", daemon=True)
 
-    def __enter__(self) -> LiveScreen:
+    def __enter__(self) -> "LiveScreen":
         for number, handler in (
             (signal.SIGWINCH, self._repaint),
             (signal.SIGCONT, self._repaint),

@@ -1,7 +1,5 @@
 """Recent events. Events that differ only in the numbers of names are folded into one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct

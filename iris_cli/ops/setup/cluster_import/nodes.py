@@ -4,8 +4,6 @@ The reference of the TPU API defines the fields and states: `projects.locations.
 `projects.locations.queuedResources`. The input is untrusted. Invalid items are skipped with a reason.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Plan of an import: changes of `cluster.yaml`, and notes for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from ipaddress import ip_address

@@ -1,7 +1,5 @@
 """Write an import to cluster.yaml, and record in the log that old VMs of re-created slices are gone."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Sequence

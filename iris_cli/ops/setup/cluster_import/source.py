@@ -1,7 +1,5 @@
 """Read the sources of an import: lists of hosts or TPU VMs, and SSH configurations. Find sources on this machine."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re
