@@ -10,18 +10,7 @@ from msgspec import Struct
 
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, Fact
 from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
-from iris_cli.core.messages.observations import (
-    AttemptReport,
-    ChipHolder,
-    LockFile,
-    OutboxFile,
-    ProbeReport,
-    ReapReport,
-    RemoteState,
-    UnwedgeReport,
-    UsageReport,
-    WorkerReport,
-)
+from iris_cli.core.messages import observations
 from iris_cli.core.messages.requests import MAX_REQUEST_BYTES
 from iris_cli.remote.frames import NUMBER, Frame, add_facts, malformed_answer
 
@@ -78,7 +67,7 @@ def worker_report(
     expected: tuple[str, str] | None = None,
     workspaces: Sequence[str] = (),
     with_requests: Sequence[Token] = (),
-) -> WorkerReport:
+) -> observations.WorkerReport:
     """Return the worker's report on exactly these tokens.
 
     If boot id and incarnation of the host are not the `expected` ones, the answer must be empty. The report lists which
@@ -93,7 +82,7 @@ def worker_report(
     attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if is_other_host else sorted(tokens)) or facts:
         raise malformed_answer("the answer is about other attempts")
-    return WorkerReport(
+    return observations.WorkerReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
@@ -108,9 +97,9 @@ def worker_report(
 
 def _split_requests(
     records: list[Record], with_requests: Sequence[Token], tokens: Sequence[Token]
-) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[Record]]:
+) -> tuple[tuple[observations.OutboxFile, ...], tuple[Token, ...], list[Record]]:
     """Split the records into requests, attempts with more requests, and all other records."""
-    found: dict[tuple[str, str], OutboxFile] = {}
+    found: dict[tuple[str, str], observations.OutboxFile] = {}
     asking: dict[Token, None] = {}
     others = []
     for record in records:
@@ -121,7 +110,9 @@ def _split_requests(
             if size <= MAX_REQUEST_BYTES and len(record.data) < size:
                 continue  # the request was deleted while it was read, because another process has answered it
             data = record.data if size <= MAX_REQUEST_BYTES else None
-            found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
+            found[token, match[2]] = observations.OutboxFile(
+                token=token, id=RequestId(match[2]), size=size, data=data
+            )
         elif match := _MORE_REQUESTS.fullmatch(record.line):
             asking[Token(match[1])] = None
         else:
@@ -142,7 +133,7 @@ def _missing_workspaces(records: Sequence[Record], workspaces: Sequence[str]) ->
 
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
-) -> UnwedgeReport:
+) -> observations.UnwedgeReport:
     """Return the answer to `unwedge`, with the attempts `cleared`, but no attempt of `keep`. Raises NoAnswer."""
     _, uptime, records = parse_records(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
@@ -159,20 +150,20 @@ def unwedge_report(
         raise malformed_answer("the answer is about other attempts")
     if len({holder.pid for holder in holders}) != len(holders):
         raise malformed_answer("the answer names a process twice")
-    return UnwedgeReport(
+    return observations.UnwedgeReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
         holders=tuple(holders),
         attempts=tuple(attempts),
-        lock=LockFile(lock[1]),
+        lock=observations.LockFile(lock[1]),
         unseen=int(lock[2]),
     )
 
 
-def _holder(boot_id: str, match: re.Match[str], data: bytes) -> ChipHolder:
+def _holder(boot_id: str, match: re.Match[str], data: bytes) -> observations.ChipHolder:
     devices, _, command = data.decode("utf-8", "replace").partition("\n")
-    return ChipHolder(
+    return observations.ChipHolder(
         boot_id=boot_id,
         pid=int(match[1]),
         start=int(match[2]),
@@ -182,14 +173,14 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> ChipHolder:
     )
 
 
-def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
+def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> observations.ReapReport:
     """Return the answer to `reap`: those of the tokens that have no files left. Raises NoAnswer."""
     clock, uptime, records = parse_records(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     found = [Token(match[1]) for match in matches if match is not None]
     if len(found) != len(records) or len(set(found)) != len(found) or not set(found) <= set(tokens):
         raise malformed_answer("the answer is about other attempts")
-    return ReapReport(
+    return observations.ReapReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
@@ -199,14 +190,14 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
     )
 
 
-def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
+def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> observations.UsageReport:
     """Return the answer to `usage`: disk usage of these tokens in bytes. Raises NoAnswer."""
     _, _, records = parse_records(frame, 0)
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
         raise malformed_answer("the answer is about other attempts")
-    return UsageReport(
+    return observations.UsageReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
@@ -214,7 +205,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
     )
 
 
-def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
+def probe_report(frame: Frame, worker: WorkerId) -> observations.ProbeReport:
     """Return the answer to `probe`. Raises NoAnswer."""
     clock, uptime, records = parse_records(frame, MAX_TEXT)
     amounts: dict[str, int] = {}
@@ -250,7 +241,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
         raise malformed_answer("unknown containment")
-    return ProbeReport(
+    return observations.ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
@@ -325,10 +316,10 @@ def _decode(encoded: str, longest: int) -> bytes:
 
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
-) -> AttemptReport:
+) -> observations.AttemptReport:
     """Parse the report of an attempt, and move its facts from `facts` into the report."""
     match = _ATTEMPT.fullmatch(record.line)
-    if match is None or match[2] not in RemoteState.__members__:
+    if match is None or match[2] not in observations.RemoteState.__members__:
         raise malformed_answer("the answer has an unexpected line")
     if len(record.data) > MAX_TAIL:
         raise malformed_answer("the answer has too much data")
@@ -338,9 +329,9 @@ def _attempt(
     quiet = _seconds(match[8])
     if quiet is not None:  # a task can change file times, so accept at most the time since its start
         quiet = min(quiet, min([*times, uptime]) / 100)
-    report = AttemptReport(
+    report = observations.AttemptReport(
         token=Token(match[1]),
-        state=RemoteState(match[2]),
+        state=observations.RemoteState(match[2]),
         exit_code=None if match[3] == "-" else int(match[3]),
         cause="" if match[4] == "-" else match[4],
         started_ago=_seconds(match[5]),
