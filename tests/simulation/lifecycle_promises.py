@@ -88,8 +88,8 @@ _THE_LIFE_OF_A_TASK = (
         "one failure fewer than `max_task_failures` fails a job",
         change(
             "iris_cli.core.model.cluster",
-            "failed > job.max_task_failures",
-            "failed > max(0, job.max_task_failures - 1)",
+            "states.count(TaskState.FAILED) > job.max_task_failures",
+            "states.count(TaskState.FAILED) > max(0, job.max_task_failures - 1)",
         ),
     ),
     Mutation(
@@ -106,7 +106,7 @@ _THE_LIFE_OF_A_TASK = (
         "a job succeeds although one of its tasks lost its host for good",
         change(
             "iris_cli.core.model.cluster",
-            "only_tolerated = failed + counts[TaskState.SUCCEEDED] == len(tasks)",
+            "only_tolerated = distinct <= {TaskState.FAILED, TaskState.SUCCEEDED}",
             "only_tolerated = True",
         ),
     ),
