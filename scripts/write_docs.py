@@ -330,7 +330,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         title = ("", f"{group}:") if group else ()
         yield from (*title, "", "| option | |", "|---|---|")
         yield from (
-            f"| `{_option_names(each)}` | {_escaped(each.help or '')} |"
+            f"| `{_option_names(each)}` | {_escaped(_option_help(each))} |"
             for each in rows
             if panel_of(each) == group
         )
@@ -339,6 +339,13 @@ def _command(path: str, command: Any) -> Iterator[str]:
     for name, child in getattr(command, "commands", {}).items():
         if not child.hidden:
             yield from _command(f"{path} {name}", child)
+
+
+def _option_help(option: Any) -> str:
+    """Return the option's help, with its default if `--help` shows it: `Keep files newer than this (default: 0s).`"""
+    text = option.help or ""
+    is_shown = option.show_default and not option.is_flag and option.default is not None
+    return f"{text.removesuffix('.')} (default: {option.default})." if is_shown else text
 
 
 def _option_names(option: Any) -> str:

@@ -158,7 +158,11 @@ def _print_version(is_requested: bool) -> None:
 def _global_options(
     context: typer.Context,
     config: Annotated[
-        Path | None, option("FILE", "cluster.yaml to use (default: IRIS_CONFIG, or ./cluster.yaml).")
+        Path | None,
+        option(
+            "FILE",
+            "cluster.yaml to use (default: IRIS_CONFIG, ./cluster.yaml or ~/.config/iris/cluster.yaml).",
+        ),
     ] = None,
     state_dir: Annotated[
         Path | None,
@@ -166,7 +170,12 @@ def _global_options(
     ] = None,
     lock_timeout: Annotated[
         float | None,
-        option("SECONDS", "Longest wait for another iris command's lock.", min=0, callback=check_seconds),
+        option(
+            "SECONDS",
+            "Longest wait for another iris command's lock (default: 10).",
+            min=0,
+            callback=check_seconds,
+        ),
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     quiet: Annotated[bool, flag("--quiet -q", "Print only results, warnings and errors.")] = False,

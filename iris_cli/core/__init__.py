@@ -68,4 +68,4 @@ from iris_cli.core.model.worker import NOWHERE, Amounts, Claim, Connection, Work
 from iris_cli.core.resources import Device, Resources
 from iris_cli.core.text import check_utf8, did_you_mean, nearest, pattern
 from iris_cli.core.topology import canonical_type, describe, lookup
-from iris_cli.core.units import count, format_duration, format_memory, parse_index
+from iris_cli.core.units import count, format_cores, format_duration, format_memory, parse_index

@@ -65,6 +65,11 @@ def parse_memory(value: str | int) -> int:
     return size
 
 
+def format_cores(cores: float) -> str:
+    """Return `1 core`, `0.5 cores` or `16 cores`."""
+    return f"{cores:g} {'core' if cores == 1 else 'cores'}"
+
+
 def format_memory(size: int) -> str:
     """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise a rounded size (`1.53GiB`)."""
     for units in (_BINARY_UNITS, _DECIMAL_UNITS):

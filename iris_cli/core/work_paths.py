@@ -15,16 +15,17 @@ def relative_paths(text: str, token: Token) -> str:
     """Return `text` with each path below the attempt's work directory made relative, and the directory itself as `.`.
 
     The directory is recognized as `.../a/TOKEN/work`, because this machine does not know the worker's home directory
-    and symlinks. Only whole components of absolute paths match. The time is linear in the length of the text.
+    and symlinks. Only whole components of absolute paths match. The script `.../a/TOKEN/run`, which starts the command,
+    becomes `run` in the messages of a shell. The time is linear in the length of the text.
     """
-    tail = f"/a/{token}/work"
-    at = text.find(tail)
+    attempt = f"/a/{token}/"
+    at = text.find(attempt)
     if at < 0:
         return text
     parts: list[str] = []
     copied_until = scanned = 0
     while at >= 0:
-        end = at + len(tail)
+        end = at + len(attempt)
         start = _find_path_start(text, scanned, at)
         replacement = _replace_directory(text, end)
         if start is not None and replacement is not None:
@@ -32,7 +33,7 @@ def relative_paths(text: str, token: Token) -> str:
             parts += (text[copied_until:start], shown)
             copied_until = end
         scanned = end  # the backward search reads no text twice
-        at = text.find(tail, end)
+        at = text.find(attempt, end)
     return "".join((*parts, text[copied_until:]))
 
 
@@ -61,10 +62,15 @@ def _is_color(text: str, limit: int, start: int, end: int) -> bool:
 
 
 def _replace_directory(text: str, end: int) -> tuple[str, int] | None:
-    """Return the replacement for the directory that ends at `end`, and the index of the rest of the path.
+    """Return the replacement for the work directory or the script, and the index of the rest of the path.
 
-    Return None if its name goes on, as in `/work2`.
+    `end` is the end of the attempt's directory. Return None for its other entries, such as `work2`.
     """
+    if text.startswith("run:", end):
+        return "run", end + len("run")
+    if not text.startswith("work", end):
+        return None
+    end += len("work")
     if end == len(text) or text[end] in _END_CHARACTERS:
         return ".", end
     if text[end] != "/":

@@ -122,7 +122,9 @@ def secrets_of_loop(
     for job_id, job_names in missing_in_loop.items():
         job = cluster.jobs.get(job_id)
         files = missing_secrets(job) if job is not None and job.secret_files else {}
-        why = {name: problem for name, problem in files.items() if problem != NOT_SET}
+        own = job.secret_files if job is not None else {}
+        why = {name: "not in the loop's environment" for name in job_names if name not in own}
+        why |= {name: problem for name, problem in files.items() if problem != NOT_SET}
         result[job_id] = [
             f"{name}: {why.get(name, 'not readable by the background loop')}" for name in job_names
         ]

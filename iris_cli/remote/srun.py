@@ -112,7 +112,7 @@ class _Step:
             return NoAnswer(error.kind, error.step, error.detail, hint=error.hint, sent=is_sent)
         where = f"node {connection.node} of Slurm job {connection.allocation}"
         if is_sent:
-            return NoAnswer(error.kind, error.step, f"no answer from {where} within {seconds:g} s")
+            return NoAnswer(error.kind, error.step, f"{where}: timeout after {seconds:g} s")
         detail = f"srun started no step on {where} within {seconds:g} s"
         return NoAnswer(SilenceKind.UNREACHABLE, "srun", detail, sent=False)
 

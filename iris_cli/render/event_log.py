@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from iris_cli.core.units import count
+from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.archive import Compacted
 from iris_cli.journal.log.position import Fault
 from iris_cli.journal.log.verify import SalvageReport, VerifyReport
@@ -132,7 +132,7 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
         sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
         output.document(CompactedDocument(True, file, first, last, *sizes))
     else:
-        before, archived = (f"{size / (1 << 20):.1f}MiB" for size in (done.bytes_before, done.bytes_archived))
+        before, archived = map(format_memory, (done.bytes_before, done.bytes_archived))
         output.done(f"moved transactions {first}-{last} to {file}")
         output.done(f"{before} of log compressed to {archived}")
 

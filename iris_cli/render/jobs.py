@@ -92,8 +92,9 @@ def show_launched(
         )
     elif unanswered and not (waiting and any_placed):
         words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); details: iris why {job_id}"
-    elif cluster.jobs[job_id].end is not None and not any_placed:
-        words = f"{job_display(cluster, job_id)}: {cause_words(cluster, cluster.jobs[job_id])}"
+    elif cluster.jobs[job_id].end is not None:
+        cause = cause_words(cluster, cluster.jobs[job_id])
+        words = f"{job_display(cluster, job_id)}{f': {cause}' if cause else ''}"
     elif waiting:
         pending = sum(task.state is TaskState.PENDING for task in tasks)
         why = reason_words(waiting)

@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
+from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_cores, format_memory
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, WorkerObstacles
 from iris_cli.ops.workers.workers import HostKey, ProbeResult
@@ -62,6 +62,8 @@ def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
     for each in results:
         hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
         alike.setdefault((_probe_words(each), hint, warnings), []).append(each)
+    if not results:
+        output.message("no workers yet: iris doctor checks the hosts in cluster.yaml")
     for (words, hint, warnings), same in alike.items():
         workers = fold(each.worker.id for each in same)
         print_line = output.failed if isinstance(same[0].seen, Silence) else output.done
@@ -115,7 +117,7 @@ def _probe_words(probed: ProbeResult) -> str:
     if worker.unschedulable:
         state = f"can't be used: {worker.reason}"
     chips = f", {worker.chips} chips" if worker.chips else ""
-    return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)} of memory{chips})"
+    return f"{state} ({format_cores(worker.cpu)}, {format_memory(worker.memory)} of memory{chips})"
 
 
 def _probed_worker(probed: ProbeResult) -> ProbedWorker:

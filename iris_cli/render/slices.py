@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import Constraint, count, format_memory
+from iris_cli.core import Constraint, count, format_cores, format_memory
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.lifecycle.slices import OwnerConflict
@@ -113,13 +113,13 @@ def _needs(entry: DemandEntry) -> str:
     device = entry.resources.device
     if entry.shape is not None:
         cpu = entry.resources.cpu
-        what = device.variant if device is not None else f"{cpu:g} {'core' if cpu == 1 else 'cores'} each"
+        what = device.variant if device is not None else f"{format_cores(cpu)} each"
         if entry.shape.whole:
             return f"{count(entry.slices, 'slice')} of {what}"
         return f"{count(entry.shape.size, 'host')}, {what}"
     if device is not None:
         return str(device)
-    return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)} of memory"
+    return f"{format_cores(entry.resources.cpu)}, {format_memory(entry.resources.memory)} of memory"
 
 
 def _document(plan: ScalingPlan, scaling: Scaling) -> ScalingDocument:

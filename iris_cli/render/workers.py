@@ -23,7 +23,7 @@ def show_worker(output: Output, view: WorkerView) -> None:
         cycles = tables.cycle_words(view.cycles, view.at)
         return [
             *tables.banner(view.messages, view.cycles),
-            *worker_tables(view.details, cycles, output.width),
+            *worker_tables(view.details, cycles, output.width, view.occupied),
         ]
 
     output.view(view, view.messages, [view.details.worker.id], draw)
@@ -100,7 +100,7 @@ def memory(row: WorkerRow) -> str:
 
 
 def worker_tables(
-    details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str] = ()
+    details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str]
 ) -> list[Renderable]:
     """Return the worker's status, the reasons why it rejects tasks, its warnings, facts and attempts.
 
@@ -181,7 +181,7 @@ def _claims(details: WorkerDetails, width: int) -> Renderable:
         )
         for claim in details.claims
     )
-    only = ("ATTEMPT", "STATE", "SINCE (UTC)") if width < tables.NARROW else ()
+    only = ("ATTEMPT", "STATE", "PLACED (UTC)") if width < tables.NARROW else ()
     return tables.table(
-        ("ATTEMPT", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only, right=()
+        ("ATTEMPT", "STATE", "CORES", "MEMORY", "DEVICE", "PLACED (UTC)"), rows, only=only, right=()
     )

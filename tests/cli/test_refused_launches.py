@@ -73,8 +73,8 @@ def test_a_job_that_ends_at_once_says_so(config: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("name", "text", "code", "words"),
     [
-        ("a.yaml", "command: 'true'\nworkdir: no", 3, "a.yaml: workdir: no is not a directory"),
-        ("a.sh", "#!/bin/sh\n#IRIS --workdir no\n", 3, "a.sh: workdir: no is not a directory"),
+        ("a.yaml", "command: 'true'\nworkdir: no", 3, "a.yaml:2: workdir: no is not a directory"),
+        ("a.sh", "#!/bin/sh\n#IRIS --workdir no\n", 3, "a.sh:2: workdir: no is not a directory"),
         ("a.yaml", "name: a", 2, "a.yaml has no command\nhint: add command: or script: to the file"),
     ],
 )

@@ -33,6 +33,7 @@ WORK = f"/home/me/.iris/c1/w0/{TAIL}"
         (f"\x1b[m{WORK}/x.py", "\x1b[mx.py"),
         (f"in function ‘{WORK}/x.c’", "in function ‘x.c’"),
         (f"saved\t({WORK}/x)", "saved\t(x)"),
+        (f"{WORK[:-4]}run: 2: exec: pyhton3: not found", "run: 2: exec: pyhton3: not found"),
     ],
 )
 def test_a_path_below_the_work_directory_is_relative_to_it(written: str, shown: str) -> None:
@@ -53,6 +54,7 @@ def test_a_path_below_the_work_directory_is_relative_to_it(written: str, shown: 
         f"/home/me/.iris/c1/w0/a/{OTHER}/work/x.py",
         f"/home/me/.iris/c1/w0/a/{TOKEN}/output/x.py",
         f"/home/me/.iris/c1/w0/b{TAIL}/x.py",
+        f"{WORK[:-4]}runs: 2",
         f"3m{WORK}/x.py",
         f"/{'x' * 5000}/{TAIL}/x.py",
     ],

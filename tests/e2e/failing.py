@@ -149,6 +149,14 @@ FAILURES = {
         "no wheel",
         ("--setup", "echo no wheel >&2; exit 4"),
     ),
+    "setup-limit": Failure(
+        ("true",),
+        "failed: setup failed",
+        "setup-timeout",
+        "iris launch --again setup-limit --setup-timeout 2s",
+        "the set-up took longer than 1 s",
+        ("--setup", "sleep 600", "--setup-timeout", "1s"),
+    ),
     "limit": Failure(
         shell("echo step 1; exec sleep 600"),
         "failed: exceeded its time limit of 1s",

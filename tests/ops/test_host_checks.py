@@ -167,7 +167,7 @@ def test_a_slice_that_is_gone_is_one_finding_and_google_knows_of_it() -> None:
             "worker {} rejected user 'me' with key ssh-ed25519 SHA256:x",
             "rejected user 'me' with key ssh-ed25519 SHA256:x",
         ),
-        ("no answer from worker {} within 10 s", "no answer within 10 s"),
+        ("worker {}: timeout after 10 s", "timeout after 10 s"),
         ("worker {} shows ssh-ed25519 SHA256:x", "shows ssh-ed25519 SHA256:x"),
     ],
 )
@@ -196,7 +196,7 @@ def test_all_that_the_configuration_says_otherwise_of_a_worker_is_one_finding() 
 
 def test_the_way_out_is_named_only_for_a_lost_worker_that_jobs_wait_for() -> None:
     lab = Lab().worker("w").job("train").schedule().reports("train/* running")
-    silence = Silence(worker=WorkerId("w"), kind=SilenceKind.TIMEOUT, step="banner", detail="no answer")
+    silence = Silence(worker=WorkerId("w"), kind=SilenceKind.TIMEOUT, step="SSH banner", detail="no answer")
     busy = lab.the_worker("w")
     lost = replace(busy, condition=WorkerCondition.LOST)
     fixes = [checks.silence_finding(each, silence).fix for each in (busy, lost, replace(lost, claims={}))]

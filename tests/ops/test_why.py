@@ -12,8 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.resources import Device
+from iris_cli.errors import UsageError
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.live_view import Urgency, live_view
 from iris_cli.ops.views.status import cluster_status
@@ -212,3 +214,19 @@ def test_why_leads_to_doctor_while_a_running_rank_is_on_a_silent_host(tmp_path: 
     lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
     assert why(session_of(lab, tmp_path / "one"), "train").next == ""
     assert why(session_of(lab.silent("a-1"), tmp_path / "two"), "train").next == "iris doctor"
+
+
+def test_a_rank_that_has_ended_before_its_gang_does_not_look_as_if_it_ran(tmp_path: Path) -> None:
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
+    session = session_of(lab.reports("train/task-0 exited 0"), tmp_path / "state")
+    ended, running = job_status(session, "train").tasks
+    assert (ended.display, ended.why) == ("RUNNING", "exit 0, waiting for the other ranks")
+    assert (running.display, running.why) == ("RUNNING", "")
+    task = session.cluster.tasks_of(JobId("train"))[0]
+    assert not_running_words(session.cluster, task) == "not running (ended before its gang)"
+
+
+def test_there_is_no_view_of_the_future(tmp_path: Path) -> None:
+    session = session_of(Lab().worker("w"), tmp_path / "state")
+    with pytest.raises(UsageError, match="is in the future"):
+        cluster_status(session, at="2030-01-01")

@@ -60,7 +60,7 @@ def test_an_exception_of_the_work_is_raised_to_the_caller() -> None:
         ("turn", SilenceKind.UNREACHABLE),
         ("resolve", SilenceKind.UNREACHABLE),
         ("connect", SilenceKind.UNREACHABLE),
-        ("banner", SilenceKind.TIMEOUT),
+        ("SSH banner", SilenceKind.TIMEOUT),
         ("authentication", SilenceKind.TIMEOUT),
         ("output", SilenceKind.TIMEOUT),
     ],
@@ -72,7 +72,7 @@ def test_a_deadline_names_the_step_and_the_place(step: str, kind: SilenceKind) -
 
     error, limit = overdue(work)
     assert (error.kind, error.step, error.sent) == (kind, step, False)
-    assert f"no answer from worker w within {limit:g} s" in str(error)
+    assert f"worker w: timeout after {limit:g} s" in str(error)
 
 
 def test_the_second_time_out_begins_when_connected() -> None:
@@ -102,7 +102,7 @@ def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
 
     error, limit = overdue(work, connecting=PATIENCE)
     assert error.sent
-    assert f"within {limit:g} s" in str(error)
+    assert f"timeout after {limit:g} s" in str(error)
 
 
 def test_an_earlier_deadline_wakes_the_caller() -> None:

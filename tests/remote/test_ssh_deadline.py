@@ -125,7 +125,7 @@ def test_a_listener_that_never_takes_the_connection_is_unreachable(
 def test_a_silent_server_times_out_at_the_banner(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(hang=True)) as way:
-        error = silence(ssh, host.target(port=way.port), "banner")
+        error = silence(ssh, host.target(port=way.port), "SSH banner")
     assert (error.kind, error.sent) == (SilenceKind.TIMEOUT, False)
 
 
@@ -142,14 +142,14 @@ def test_a_server_that_hangs_up_at_once_is_tried_once_more(ssh_lab: SshLab, ssh:
 def test_a_server_that_hangs_up_twice_is_not_tried_a_third_time(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(cut_down=0)) as way:
-        with pytest.raises(NoAnswer, match="banner") as caught:
+        with pytest.raises(NoAnswer, match="SSH banner") as caught:
             ssh.run(
                 host.target(port=way.port), Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
             )
         assert way.connections == 2
     assert (caught.value.kind, caught.value.step, caught.value.sent) == (
         SilenceKind.PROTOCOL,
-        "banner",
+        "SSH banner",
         False,
     )
     assert "MaxStartups" in caught.value.hint
@@ -170,7 +170,7 @@ def test_a_server_that_is_not_an_ssh_server_is_recognized(ssh_lab: SshLab, ssh: 
         with pytest.raises(NoAnswer) as caught:
             ssh.run(target, Script(text=SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE))
     error = caught.value
-    assert (error.kind, error.step, error.sent) == (SilenceKind.PROTOCOL, "banner", False)
+    assert (error.kind, error.step, error.sent) == (SilenceKind.PROTOCOL, "SSH banner", False)
     assert error.detail.isprintable()
 
 
@@ -179,7 +179,7 @@ def test_silence_at_any_byte_ends_by_the_deadline_and_names_the_phase(ssh_lab: S
     up, down = bytes_of_a_call(ssh_lab, host)
     faults = [Fault(silent_down=n) for n in range(0, down, down // 16)]
     faults += [Fault(silent_up=n) for n in range(0, up, up // 16)]
-    wanted, steps = {"banner", "key exchange", "authentication", "channel", "output"}, set[str]()
+    wanted, steps = {"SSH banner", "key exchange", "authentication", "SSH channel", "output"}, set[str]()
     for limit in LIMITS[1:]:  # until the timeout is long enough for this machine to reach each step
         results = fan_out(faults, partial(outcome, ssh_lab, host, timeout=limit))
         for _, result in results:
@@ -238,7 +238,7 @@ def test_a_script_that_takes_too_long_times_out_as_sent(ssh_lab: SshLab, ssh: Ss
     (host,) = ssh_lab()
     error = silence(ssh, host.target(), "output", b"echo started; exec sleep 1000\n")
     assert (error.kind, error.sent) == (SilenceKind.TIMEOUT, True)
-    assert re.search(r"within [0-9.]+ s", error.detail)
+    assert re.search(r"timeout after [0-9.]+ s", error.detail)
 
 
 def test_a_script_that_takes_no_input_times_out_while_it_is_sent(ssh_lab: SshLab, ssh: SshTransport) -> None:

@@ -187,7 +187,7 @@ def test_a_silent_worker_behind_a_jump_host_times_out_alone(
     ssh = opener(block("bastion", bastion))
     assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
     with relay(host.port, Fault(hang=True)) as way:
-        error = silence(ssh, host.target(port=way.port, proxy_jump="bastion"), "banner")
+        error = silence(ssh, host.target(port=way.port, proxy_jump="bastion"), "SSH banner")
     assert error.kind is SilenceKind.TIMEOUT
     assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
     assert bastion.log().count("Accepted") == 1
@@ -234,10 +234,10 @@ def test_a_failed_proxy_command_is_a_silence(ssh_lab: SshLab, opener: Opener) ->
     (host,) = ssh_lab()
     with pytest.raises(NoAnswer) as caught:
         run(opener(block("w", host, "ProxyCommand exit 1")), aliased(host, "w"))
-    assert (caught.value.step, caught.value.sent) == ("banner", False)
+    assert (caught.value.step, caught.value.sent) == ("SSH banner", False)
 
 
 def test_a_proxy_command_that_hangs_is_left_behind(ssh_lab: SshLab, opener: Opener) -> None:
     (host,) = ssh_lab()
     ssh = opener(block("w", host, "ProxyCommand sleep 1000"))
-    assert silence(ssh, aliased(host, "w"), "banner").kind is SilenceKind.TIMEOUT
+    assert silence(ssh, aliased(host, "w"), "SSH banner").kind is SilenceKind.TIMEOUT

@@ -89,7 +89,7 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
         assert first.result().status == 3
     assert (caught.value.kind, caught.value.step, caught.value.sent) == (
         SilenceKind.PROTOCOL,
-        "channel",
+        "SSH channel",
         False,
     )
 

@@ -194,7 +194,7 @@ def test_a_packet_that_cannot_be_ends_its_own_connection_alone(
 @pytest.mark.ssh
 @pytest.mark.parametrize(
     ("greeting", "step"),
-    [(b"", "banner"), (b"SSH-2.0-Strange\r\n\x7f\xff\xff\xff", "key exchange")],
+    [(b"", "SSH banner"), (b"SSH-2.0-Strange\r\n\x7f\xff\xff\xff", "key exchange")],
     ids=["a line without end", "a packet without end"],
 )
 def test_a_flood_before_the_login_ends_the_connection(

@@ -9,6 +9,7 @@ from iris_cli.cli.command_types import CommandAfterOptionalDashes, argument, com
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import add_job_options, parse_request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
+from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def _job_file(words: Sequence[str]) -> Path | None:
 
 
 _YAML = (".yaml", ".yml")
+_WORKDIR = pattern(r"workdir\s*:|#IRIS\s(?:.*\s)?--workdir\b")
 
 
 def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
@@ -129,7 +131,7 @@ def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
     loaded = load_job_file(path) if is_yaml else load_job_script(path)
     if given.workdir is None and loaded.workdir is not None and not os.path.isdir(loaded.workdir):
         raise ConfigError(
-            f"{path}: workdir: {loaded.workdir} is not a directory",
+            f"{path}{_workdir_line(path)}: workdir: {loaded.workdir} is not a directory",
             hint="a relative path begins at the directory of this file",
         )
     merged = merge_requests(given, loaded)
@@ -140,6 +142,12 @@ def _merge_file(given: "JobRequest", path: Path) -> "JobRequest":
     from iris_cli.ops.workspace.pack import name_of_script
 
     return replace(merged, command=(f"./{name_of_script(merged)}", *(given.command or ())))
+
+
+def _workdir_line(path: Path) -> str:
+    """Return `:LINE` for the line of a job file or job script that sets workdir; '' if no line begins with the key."""
+    lines = path.read_text("utf-8", "replace").split("\n")
+    return next((f":{number}" for number, line in enumerate(lines, start=1) if _WORKDIR.match(line)), "")
 
 
 def _submit(
@@ -165,7 +173,10 @@ def _submit(
             silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
         finally:  # the job is submitted, so print its id even if interrupted
-            render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
+            if not (
+                keeps_running and session.cluster.job_state(job_id).terminal
+            ):  # else the wait prints the end
+                render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
             iris.has_printed_no_cycles = True
 

@@ -17,7 +17,7 @@ def watch(
     until_idle: Annotated[bool, flag("--until-idle", "End when every job has ended.")] = False,
     interval: Annotated[
         float,
-        option("TIME", "Time between cycles.", parser=parse_interval, show_default=True),
+        option("TIME", "Time between cycles (default: 2s).", parser=parse_interval),
     ] = 2.0,
 ) -> int:
     """Follow the cluster live.

@@ -227,8 +227,14 @@ HOSTS = (
          text=("lease expired: no poll in time", "its lease ended: nobody polled it"),
          cause="no cycle polled the task within its --lease, so its worker stopped it",
          fix="Check what runs cycles (`iris loop show`, `iris cron show`), or give the job a longer lease or none."),
+    Rule(name="setup-timeout", source="https://manpages.debian.org/stable/apt/apt-get.8.en.html",
+         next=_LAST_LINES, all_shown="iris launch --again {job} --setup-timeout {longer}",
+         text=("iris: not started: the set-up*took longer than ",),
+         cause="the set-up exceeded its --setup-timeout",
+         fix="Give it more time. If a command of --setup waits for an answer, use its option for that, such as "
+             "apt-get -y."),
 )
-"""Rules for failures of a host. They match the errors that iris records."""
+"""Rules for failures of a host or of the set-up. They match the messages of iris."""
 
 TIME_LIMIT = Rule(
     name="time-limit", source="https://docs.python.org/3/library/faulthandler.html",

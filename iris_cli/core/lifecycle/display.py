@@ -69,6 +69,13 @@ def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
     return displays_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
+def not_running_words(cluster: Cluster, task: Task) -> str:
+    """Return why no attempt of the task is running, such as `not running (PENDING)`."""
+    display = task_displays(cluster, task.job)[task.index]
+    # A rank of a gang stays RUNNING until its gang has ended.
+    return f"not running ({'ended before its gang' if display == TaskState.RUNNING else display})"
+
+
 def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
     has_retry_pending = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
     failures = last_failures(job, tasks) if has_retry_pending else []

@@ -12,7 +12,7 @@ from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_wo
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
-from iris_cli.core.units import format_memory
+from iris_cli.core.units import format_cores, format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.cycle.answers import NOT_IN_LOG, worker_facts
@@ -170,7 +170,7 @@ def silence_finding(
         mark = "" if "  # " in fix else "  #"
         fix = f"{fix}{mark} if that host is gone for good: iris worker forget --dead {worker.id}"
     # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
-    named = re.compile(rf"worker {re.escape(worker.id)} at \S+: |(?:from )?worker {re.escape(worker.id)} ")
+    named = re.compile(rf"worker {re.escape(worker.id)}(?:(?: at \S+)?:)? ")
     text = f"no answer ({silence.step}: {named.sub('', silence.detail, count=1)})"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
@@ -187,7 +187,7 @@ def host_findings(
         )
     if any(finding.level is not Level.OK for finding in findings):
         return findings
-    cores = f"{report.cpus} cores, {format_memory(report.memory)} of memory"
+    cores = f"{format_cores(report.cpus)}, {format_memory(report.memory)} of memory"
     chips = f", {report.chips} chips" if report.chips else ""
     return [success(f"worker {worker.id}", f"up, {cores}{chips}")]
 
@@ -204,7 +204,7 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
         and not (key == PREEMPTIBLE_ATTRIBUTE_KEY and key not in metadata)
     ]
     if host.cpu is not None and report.cpus and host.cpu > report.cpus:
-        texts.append(f"cluster.yaml says {host.cpu:g} cores, the host has {report.cpus}")
+        texts.append(f"cluster.yaml says {format_cores(host.cpu)}, the host has {report.cpus}")
     if host.memory is not None and report.memory and host.memory > report.memory:
         sizes = format_memory(host.memory), format_memory(report.memory)
         texts.append(f"cluster.yaml says {sizes[0]} of memory, the host has {sizes[1]}")

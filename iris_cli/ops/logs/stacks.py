@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptState, Task, TaskId, WorkerId, group_pairs
-from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.messages.stacks import Frame, Thread, threads_of
 from iris_cli.ops.names import select_tasks
@@ -59,7 +59,7 @@ def stacks(session: Session, name: str, *, ranks: Sequence[int] = (), consent: s
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
     for task, attempt in select_tasks(cluster, name, ranks=ranks):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"not running ({task_displays(cluster, task.job)[task.index]})"
+            note = not_running_words(cluster, task)
             found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core import EndReason, WorkerCondition, count, describe, format_duration, format_memory
+from iris_cli.core import (
+    EndReason,
+    WorkerCondition,
+    count,
+    describe,
+    format_cores,
+    format_duration,
+    format_memory,
+)
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.events import events as ev
 from iris_cli.core.lifecycle.display import DisplayWord
@@ -23,7 +31,7 @@ def _reason(reason: str) -> str:
 def _worker_updated(event: ev.WorkerUpdated) -> str:
     if event.refusal:
         return f"worker {event.worker} probed, unusable: {event.refusal}"
-    parts = [f"{event.cpu:g} cores", format_memory(event.memory)]
+    parts = [format_cores(event.cpu), format_memory(event.memory)]
     if event.chips:
         parts.append(f"{event.chips} chips")
     if event.gpus:

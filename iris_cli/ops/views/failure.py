@@ -376,15 +376,13 @@ def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
     """Return a rule's command for the task; '' if its worker is gone, or if the job can't be launched again."""
-    worker = task.current.worker if task.current is not None else None
+    job, worker = cluster.jobs[task.job], task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""
     if template.startswith(LAUNCH_AGAIN):
-        if parent_of(task.job) is not None or cluster.jobs[task.job].client:
+        if parent_of(job.id) is not None or job.client:
             return ""
-        template = template.replace(
-            f"{LAUNCH_AGAIN}{{job}}", resubmit_command(cluster, cluster.jobs[task.job])
-        )
-    longer = format_duration(2 * (cluster.jobs[task.job].timeout or 0.0))
+        template = template.replace(f"{LAUNCH_AGAIN}{{job}}", resubmit_command(cluster, job))
+    longer = format_duration(2 * (job.setup_timeout if "--setup-timeout" in template else job.timeout or 0.0))
     values = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
     return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(values[match[0]]), template)

@@ -102,10 +102,14 @@ class WorkerDetails(Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(ViewResult, frozen=True, kw_only=True):
-    """The result of `iris worker show`."""
+    """The result of `iris worker show`.
+
+    `occupied` names the kinds of tasks that do not fit on the worker, and why.
+    """
 
     FLATTENED: ClassVar = ("details",)
     details: WorkerDetails
+    occupied: tuple[str, ...]
 
 
 class Inventory(ViewResult, frozen=True, kw_only=True):
@@ -130,8 +134,9 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
 def show(session: Session, name: str) -> WorkerView:
     """Return all details of one worker. Raises NotFoundError."""
     view = load_view(session)
-    details = worker_details(view, worker_row(view, find_worker(view.cluster, name)))
-    return WorkerView(**view.result_fields, details=details)
+    worker = find_worker(view.cluster, name)
+    details = worker_details(view, worker_row(view, worker))
+    return WorkerView(**view.result_fields, details=details, occupied=tuple(full_resources(view, worker)))
 
 
 def worker_details(view: View, row: WorkerRow, *, briefly: bool = False) -> WorkerDetails:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from iris_cli.core import AttemptId, Cluster, Constraint, JobId, describe, format_memory, lookup, parent_of
+from iris_cli.core import (
+    AttemptId,
+    Cluster,
+    Constraint,
+    JobId,
+    describe,
+    format_cores,
+    format_memory,
+    lookup,
+    parent_of,
+)
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
@@ -125,7 +135,7 @@ def needs_words(job: Job) -> str:
     resources = job.resources
     device = resources.device
     parts = [
-        f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}",
+        format_cores(resources.cpu),
         f"{format_memory(resources.memory)} of memory",
     ]
     if device is not None and device.kind == "tpu" and device.variant != "auto":

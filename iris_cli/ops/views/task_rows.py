@@ -126,7 +126,9 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
         if current.acknowledged:
             return "received by its worker, not started yet"
         return "its worker has not confirmed the start" if current.taken_over else "dispatching"
-    return last.why if last is not None else ""
+    if last is None or last.state is not AttemptState.ENDED:
+        return last.why if last is not None else ""
+    return last.why or "exit 0, waiting for the other ranks"
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:

@@ -179,7 +179,9 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     now = session.clock.now()
     if at is not None:
         moment = parse_moment(at, now)
-        past, reading = as_of(session.state, moment, session.progress)
+        past, reading, newest = as_of(session.state, moment, session.progress)
+        if moment > max(now, newest):  # the log has times in the future if the clock was set back
+            raise UsageError(f"{at[:80]!r} is in the future", hint="times are in UTC; 2h means two hours ago")
         session.damage = reading.damage
         return View(
             cluster=past,
@@ -214,8 +216,8 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     )
 
 
-def as_of(state: StateDir, moment: float, progress: Progress) -> tuple[Cluster, Reading]:
-    """Return the cluster after the last transaction at or before `moment`, and the Reading of the log.
+def as_of(state: StateDir, moment: float, progress: Progress) -> tuple[Cluster, Reading, float]:
+    """Return the cluster after the last transaction at or before `moment`, the Reading, and the latest time read.
 
     Clocks may be set back, so times in the log may be out of order. The cluster includes every transaction before the
     last one, whatever its time is. The log may be too large for memory, so it is read a second time if its times are
@@ -224,12 +226,13 @@ def as_of(state: StateDir, moment: float, progress: Progress) -> tuple[Cluster, 
     from iris_cli.core.evolve import replay
 
     start, reading = state.history_before(moment)
-    last = 0
+    last, newest = 0, start.at
 
     def transactions_until_moment() -> Iterator[Transaction]:
-        nonlocal last
+        nonlocal last, newest
         is_later = False
         for each in reading:
+            newest = max(newest, each.at)
             is_later = is_later or each.at > moment
             last = each.seq if each.at <= moment else last
             if not is_later:
@@ -241,7 +244,7 @@ def as_of(state: StateDir, moment: float, progress: Progress) -> tuple[Cluster, 
         start, second_reading = state.history_before(moment)
         with progress(lambda: ("reading the log once more", *second_reading.progress)):
             past = replay(takewhile(lambda each: each.seq <= last, second_reading), start)
-    return past, reading
+    return past, reading, newest
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:

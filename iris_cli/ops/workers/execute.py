@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptState, Cluster, Connection, Task, Worker, clip, count, group_pairs
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
-from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import (
@@ -103,7 +103,7 @@ def _orders(
     orders, not_running = [], []
     for task, attempt in select_tasks(cluster, subject, ranks=ranks, kinds="job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"not running ({task_displays(cluster, task.job)[task.index]})"
+            note = not_running_words(cluster, task)
             worker_id = attempt.worker if attempt else None
             not_running.append(CommandResult(worker=worker_id, task=task.id, note=note))
         else:

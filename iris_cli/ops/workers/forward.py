@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from iris_cli.core import AttemptState, Cluster, Task, TaskId, WorkerId, clip, count, parse_index
-from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.lifecycle.display import not_running_words, task_displays
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
@@ -102,7 +102,7 @@ def port_location(cluster: Cluster, task: TaskId, remote: int | str) -> PortLoca
     """Return the location of the task's port, or a message that says why the port is unknown."""
     attempt = cluster.tasks[task].current
     if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
-        return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"
+        return f"{task} is {not_running_words(cluster, cluster.tasks[task])}"
     port = remote if isinstance(remote, int) else _named_ports(cluster, cluster.tasks[task]).get(remote)
     if port is None:
         return f"{task} has no endpoint {remote} now"

@@ -175,7 +175,7 @@ class Dialer:
         except BannerMissing as error:
             hint = "too many connections at once? (MaxStartups in its sshd_config)"
             detail = f"{route.peer(depth)} closed the connection: {readable_text(error)}"
-            raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
+            raise NoAnswer(SilenceKind.PROTOCOL, "SSH banner", detail, hint=hint, sent=False) from error
 
     def _try_handshake(
         self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]

@@ -96,7 +96,7 @@ class Link:
         """Exchange keys. Return the server's host key, which the caller must compare with the keys on record."""
         transport, exchanged = self._transport, threading.Event()
         call.guard(self.abort)
-        call.enter(lambda: "key exchange" if transport.remote_version else "banner", peer)
+        call.enter(lambda: "key exchange" if transport.remote_version else "SSH banner", peer)
         try:
             transport.start_client(exchanged)
             self._await(exchanged)
@@ -217,7 +217,7 @@ class Link:
             raise lost from error
 
     def _run(self, call: SshCall[Any], script: Script, *, start_next: bool) -> ScriptResult:
-        call.enter("channel")
+        call.enter("SSH channel")
         self._check_alive()
         run = ChannelRun(self._take_spare() or self._open_shell(), script, self.is_alive)
         if self.stream.has_ended():

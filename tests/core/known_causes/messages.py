@@ -249,6 +249,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "program-missing": ("python3: can't open file 'main.py': [Errno 2] No such file or directory\n",),
     "host-rebooted": ("host w was rebooted\n", "the host was rebooted\n"),
     "attempt-vanished": ("the attempt vanished: no process, no exit record\n",),
+    "setup-timeout": (
+        "iris: not started: the set-up took longer than 3 s (--setup-timeout)\n",
+        "iris: not started: the set-up (pull of me/i:1) took longer than 1800 s (--setup-timeout)\n",
+    ),
     "lease-ended": ("lease expired: no poll in time\n", "its lease ended: nobody polled it\n"),
     "pip-no-match": (
         "ERROR: Could not find a version that satisfies the requirement mxnet==1.3.1 (from versions: 0.9.5)\n"

@@ -104,7 +104,7 @@ def test_a_job_that_the_loop_has_not_looked_at_yet_lacks_what_this_shell_lacks(
     assert lab.run(60) is None
     assert said == [
         "secret WANDB: not set in this shell",
-        "secret WANDB: not readable by the background loop",
+        "secret WANDB: not in the loop's environment",
     ]
 
 

@@ -57,7 +57,11 @@ PICTURES = {
         then=("iris launch --follow --name plots -- true",),
         prepare=_succeeds,
     ),
-    "launch-wait-fails": Picture(line="iris launch --wait --name score -- sh -c 'exit 3'", prepare=_fails),
+    "launch-wait-fails": Picture(
+        line="iris launch --wait --name score -- sh -c 'exit 3'",
+        then=("iris launch --name plots -- sh -c 'exit 3'",),
+        prepare=_fails,
+    ),
     "rejected": Picture(
         line="iris lunch",
         then=(
