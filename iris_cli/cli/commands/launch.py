@@ -173,9 +173,8 @@ def _submit(
             silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
         finally:  # the job is submitted, so print its id even if interrupted
-            if not (
-                keeps_running and session.cluster.job_state(job_id).terminal
-            ):  # else the wait prints the end
+            has_ended = session.cluster.job_state(job_id).terminal
+            if not (has_ended and keeps_running):  # otherwise the wait prints the end
                 render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
             iris.has_printed_no_cycles = True

@@ -126,9 +126,9 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
         if current.acknowledged:
             return "received by its worker, not started yet"
         return "its worker has not confirmed the start" if current.taken_over else "dispatching"
-    if last is None or last.state is not AttemptState.ENDED:
-        return last.why if last is not None else ""
-    return last.why or "exit 0, waiting for the other ranks"
+    if last is not None and last.state is AttemptState.ENDED:
+        return last.why or "exit 0, waiting for the other ranks"
+    return last.why if last is not None else ""
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
