@@ -52,6 +52,18 @@ class GroupState(Struct, frozen=True, kw_only=True):
             return min(1, self.group.max_slices) if self.slices == 0 else 0
         return max(0, self.group.max_slices - self.slices)
 
+    def after_requests(self, slices: int) -> "GroupState":
+        """Return the state after the group has requested this number of slices."""
+        return GroupState(
+            group=self.group,
+            slices=self.slices + slices,
+            booting=self.booting + slices,
+            outdated=self.outdated,
+            backing_off=self.backing_off,
+            vms=self.vms,
+            vm=self.vm,
+        )
+
     @property
     def vm_count(self) -> int | None:
         return self.vms if self.vms is not None else self.group.template.vms

@@ -185,11 +185,16 @@ def plan_scaling(
     # The demand is computed after a dry run in which all operations in progress have succeeded.
     expected = _expected_cluster(cluster, states)
     dry_run = plan(expected, now, limits=limits, gang_reserve_after=0.0, missing=missing)
-    tasks, workers = group_by_job(expected.pending_tasks()), list(expected.workers.values())
-    waiting = dry_run.waiting_for_own_slices
-    found = compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting)
+    found = _demand_after(dry_run, expected, now)
     found.placed |= _workers_of_stopping_gangs(cluster, dry_run)
     routing = route_demand(found.entries, states)
+    if routing.unmet and limits.gang_reserve_after:
+        expected.workers |= {
+            worker.id: worker for worker in booting_workers(_after_requests(states, routing))
+        }
+        dry_run = plan(expected, now, limits=limits, missing=missing)
+        if dry_run.result.reservations:
+            routing = _add_passed_over(found, routing, states, _demand_after(dry_run, expected, now))
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     idle = idle_slices(cluster, groups, _needed(cluster, states, found, routing, now), now)
     removals = (*stuck_slices(cluster, groups, now, limits), *idle)
@@ -201,6 +206,39 @@ def plan_scaling(
         delete=tuple(each for each in removals if cluster.slices[each.slice].group not in silent),
         by_hand=by_hand,
         later=later,
+    )
+
+
+def _demand_after(dry_run: Plan, cluster: Cluster, now: float) -> Demand:
+    tasks, workers = group_by_job(cluster.pending_tasks()), list(cluster.workers.values())
+    waiting = dry_run.waiting_for_own_slices
+    return compute_demand(dry_run.result, workers, tasks, cluster.jobs.get, now, waiting)
+
+
+def _after_requests(states: Sequence[GroupState], routing: RoutingDecision) -> list[GroupState]:
+    return [each.after_requests(routing.launch.get(each.name, 0)) for each in states]
+
+
+def _add_passed_over(
+    found: Demand, routing: RoutingDecision, states: Sequence[GroupState], reserved: Demand
+) -> RoutingDecision:
+    """Return the decision with slices also for jobs that are passed over by reservations for unmet demand.
+
+    `reserved`: the demand after a dry run with reservations. Entries that are routed are added to the demand `found`.
+    """
+    known = {each.key for each in found.entries}
+    passed_over = [each for each in reserved.entries if each.key not in known]
+    added = route_demand(passed_over, _after_requests(states, routing))
+    names = dict.fromkeys((*routing.routed, *added.routed))
+    unmet = {each.entry.key for each in added.unmet}
+    found.entries += [each for each in passed_over if each.key not in unmet]
+    return RoutingDecision(
+        launch={
+            name: routing.launch.get(name, 0) + added.launch.get(name, 0)
+            for name in dict.fromkeys((*routing.launch, *added.launch))
+        },
+        routed={name: (*routing.routed.get(name, ()), *added.routed.get(name, ())) for name in names},
+        unmet=routing.unmet,
     )
 
 
