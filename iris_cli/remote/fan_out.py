@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.errors import IrisError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,7 +23,10 @@ class FanOut(Protocol[R]):
     """A set of concurrent operations. One thread calls the methods, and other threads run the operations."""
 
     def submit(self, act: Callable[[], R]) -> None:
-        """Queue `act`. It starts at once unless the maximum number of operations is running."""
+        """Queue `act`. It starts at once unless the maximum number of operations is running.
+
+        Raises IrisError if no thread can be started.
+        """
         ...
 
     def take(self, patience: float | None = None) -> list[R]:
@@ -66,8 +70,16 @@ class Threads(Generic[R]):
         self._outstanding += 1
         self._queue.put(act)
         if self._threads < min(self._max_threads, self._outstanding):
-            self._threads += 1
-            threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
+            except RuntimeError as error:  # the limit of processes; the threads there are do the work
+                if not self._threads:
+                    raise IrisError(
+                        "no thread can be started on this machine",
+                        hint="raise its limits: ulimit -u, ulimit -v",
+                    ) from error
+            else:
+                self._threads += 1
 
     def take(self, patience: float | None = None) -> list[R]:
         if not self._received:

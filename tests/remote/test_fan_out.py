@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from iris_cli.errors import IrisError
 from iris_cli.remote.fan_out import Threads, batches
 from tests.support.fan_out import fan_out
 from tests.support.waiting import PATIENCE
@@ -52,6 +55,34 @@ def test_a_slow_item_delays_no_other() -> None:
     assert [next(results)[0], next(results)[0]] == ["quick", "quick"]
     finish.set()
     assert next(results) == ("slow", "slow")
+
+
+def test_where_no_more_threads_can_start_the_others_do_the_work() -> None:
+    threads: Threads[int] = Threads(8)
+    threads.submit(lambda: 0)
+    with no_more_threads():
+        for number in range(1, 5):
+            threads.submit(lambda number=number: number)  # type: ignore[misc]
+    found: list[int] = []
+    while len(found) < 5:
+        found += threads.take(PATIENCE)
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    threads.close()
+
+
+def test_where_no_thread_can_start_an_error_says_so() -> None:
+    with no_more_threads(), pytest.raises(IrisError, match="no thread can be started"):
+        Threads[int](8).submit(lambda: 0)
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """Let no thread start, because its stack would be larger than the address space."""
+    threading.stack_size(1 << 46)
+    try:
+        yield
+    finally:
+        threading.stack_size(0)
 
 
 def test_no_more_than_the_parallelism_run_at_once() -> None:
