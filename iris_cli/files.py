@@ -193,7 +193,7 @@ def current_directory() -> Path:
 def last_lines(path: Path, lines: int = 5, limit: int = 1 << 16) -> list[str]:
     """Return up to `lines` complete lines from the last `limit` bytes of a file; [] if it can't be read."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_safely) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - limit))
             found = file.read(limit).decode("utf-8", "replace").splitlines()

@@ -63,9 +63,9 @@ def show_launched(
 ) -> None:
     """Print the job's state after its first cycle: as JSON on stdout, otherwise as a message on stderr.
 
-    `result`: the first cycle; None if the command ran no cycle. `unanswered`: workers that did not answer the start of
-    a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if cycles run. `cycles`: the
-    runner of the cycles, for JSON.
+    `result`: the first cycle; None if the command ran no cycle, or the cycle failed. `unanswered`: workers that did
+    not answer the start of a task, with the reason. `no_cycles`: why no cycles run, with the command to type; '' if
+    cycles run. `cycles`: the runner of the cycles, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -84,7 +84,7 @@ def show_launched(
         return
     preparing = workers_in_set_up(cluster, job_id)
     any_placed = any(map(_is_placed, tasks))
-    if result is None:
+    if is_unplaced := result is None and not any_placed:
         words = (
             f"submitted; {no_cycles}"
             if no_cycles
@@ -106,7 +106,7 @@ def show_launched(
     else:
         words = _placement_words(tasks)
     output.message(f"{job_id}: {words}")
-    reason_is_printed = result is None or (preparing and not waiting and not unanswered)
+    reason_is_printed = is_unplaced or (preparing and not waiting and not unanswered)
     if no_cycles and not reason_is_printed and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
 

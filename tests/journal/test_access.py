@@ -15,6 +15,7 @@ import pytest
 from iris_cli.core.events.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
+from iris_cli.files import last_lines
 from iris_cli.journal.access import disk_problem
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.verify import salvage, verify
@@ -157,6 +158,12 @@ def test_a_pipe_in_place_of_a_log_with_a_snapshot_does_not_block(tmp_path: Path)
 def test_a_pipe_in_place_of_the_heartbeat_does_not_block(state: StateDir) -> None:
     os.mkfifo(state.path / "heartbeat.json", 0o600)
     assert at_once(state.read_heartbeat, state.path / "heartbeat.json") == [None]
+
+
+def test_a_pipe_in_place_of_the_loops_log_does_not_block(state: StateDir) -> None:
+    log = state.path / "loop.log"
+    os.mkfifo(log, 0o600)
+    assert at_once(lambda: last_lines(log), log) == [[]]
 
 
 def test_a_state_directory_may_be_reached_by_a_link(state: StateDir, tmp_path: Path) -> None:

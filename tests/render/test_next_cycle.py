@@ -305,6 +305,23 @@ def test_a_job_that_was_only_submitted_is_promised_no_start(
     assert screen.told(show) == f"job: {words}\n"
 
 
+@pytest.mark.parametrize(("no_cycles", "then"), [("", ""), (HINT, f"{HINT}\n")])
+def test_a_job_that_runs_although_its_first_cycle_failed_is_not_called_unplaced(
+    no_cycles: str, then: str, screen: Screen
+) -> None:
+    """Such as on a disk that fills up just before the time of the cycle is recorded."""
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running")
+    show = partial(
+        jobs.show_launched,
+        cluster=lab.cluster,
+        job_id=JobId("job"),
+        result=None,
+        unanswered={},
+        no_cycles=no_cycles,
+    )
+    assert screen.told(show) == f"job: RUNNING on w\n{then}"
+
+
 @pytest.mark.parametrize(("cycle_ago", "then"), [(38.0, ""), (7200.0, "; no cycles are running")])
 @pytest.mark.parametrize(
     ("make", "fits"),
