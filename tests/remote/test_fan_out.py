@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_where_no_more_threads_can_start_the_others_do_the_work() -> None:
     threads.submit(lambda: 0)
     with no_more_threads():
         for number in range(1, 5):
-            threads.submit(lambda number=number: number)  # type: ignore[misc]
+            threads.submit(partial(int, number))
     found: list[int] = []
     while len(found) < 5:
         found += threads.take(PATIENCE)
