@@ -9,20 +9,10 @@ from iris_cli.config.hosts import Inherited, host_name, inherit, operator_attrib
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import Section, Setting
 from iris_cli.config.schema import check_region
-from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.ids import clip
+from iris_cli.core import REGION_ATTRIBUTE_KEY, AttributeValue, ScaleGroup, clip, pattern, slice_attributes
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.model.slice import (
-    Addresses,
-    GcpOptions,
-    NodeAccess,
-    Provider,
-    ScaleGroup,
-    SliceTemplate,
-    SlurmOptions,
-    slice_attributes,
-)
-from iris_cli.core.text import pattern
+from iris_cli.core.model.slice import Addresses, GcpOptions, NodeAccess, Provider, SliceTemplate, SlurmOptions
 from iris_cli.core.topology import family_of, lookup, type_from_user
 from iris_cli.errors import UsageError
 

@@ -10,21 +10,10 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from iris_cli.config.reading import Setting
-from iris_cli.core import (
-    NOWHERE,
-    AttributeValue,
-    Connection,
-    Device,
-    JobRequest,
-    Limits,
-    ReplaceLost,
-    ScaleGroup,
-    WorkerId,
-    count,
-)
+from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, WorkerId, count
 from iris_cli.core import attributes as keys
-from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
-from iris_cli.core.model.slice import Slice, SliceState, slice_attributes, with_template
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue, region_of_zone
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, slice_attributes, with_template
 from iris_cli.core.topology import describe, lookup
 
 

@@ -4,10 +4,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from iris_cli.core import clip, did_you_mean
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue, scalar_of
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.ids import clip
-from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UsageError
 
 _MAX_LENGTH = 4096  # characters

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.ids import clip
+from iris_cli.core import clip, pattern
 from iris_cli.core.model.slice import SliceOwner
-from iris_cli.core.text import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.files import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.codec import decode, encode

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.capacity.slurm import commands
 from iris_cli.capacity.slurm.commands import Run, SlurmJob, convert_error, printable, run_here
-from iris_cli.core import ScaleGroup, SliceHost
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import ScaleGroup, SliceHost, group_pairs
 from iris_cli.core.messages.cloud import LABEL_PREFIX, CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceState
 from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR

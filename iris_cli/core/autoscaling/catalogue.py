@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, ConstraintOp, Limits, ScaleGroup, clip, format_indexes, lookup, nearest
+from iris_cli.core import Amounts, AttributeValue, Limits, ScaleGroup, clip, format_indexes, lookup, nearest
 from iris_cli.core import attributes as keys
-from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_groups
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
+from iris_cli.core.constraints import Constraint, ConstraintOp, preemptible_constraint, region_constraint
 from iris_cli.core.decorators import cached_by_argument
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import format_amount, list_few

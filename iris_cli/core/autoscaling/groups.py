@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Cluster, Limits, ScaleGroup, Slice, SliceTemplate, Worker, WorkerId, lookup
+from iris_cli.core import Amounts, AttributeValue, Cluster, Limits, Worker, WorkerId, lookup, slice_attributes
 from iris_cli.core import attributes as keys
-from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.model.slice import GroupRecord, SeenSlice, slice_attributes, with_template
+from iris_cli.core.model.slice import GroupRecord, ScaleGroup, SeenSlice, Slice, SliceTemplate, with_template
 from iris_cli.core.units import format_duration
 
 _GB = 10**9

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from iris_cli.core.constraints import AttributeValue
+from iris_cli.core import AttributeValue, Connection, End, EndReason, TaskState, WorkerCondition
 from iris_cli.core.events import AttemptEvent as AttemptEvent
 from iris_cli.core.events import Event as Event
 from iris_cli.core.events.slice_events import ScaleGroupBackedOff as ScaleGroupBackedOff
@@ -25,8 +25,6 @@ from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
 from iris_cli.core.events.slice_events import SliceStarted as SliceStarted
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, Origin, Priority
-from iris_cli.core.model.task import End, EndReason, TaskState
-from iris_cli.core.model.worker import Connection, WorkerCondition
 
 # The cluster and its workers
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import field
 
+from iris_cli.core import JobId, SliceHost, SliceTemplate
 from iris_cli.core.events import Event
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.slice import SliceHost, SliceTemplate
 
 
 class SliceRequested(Event, frozen=True, kw_only=True):

@@ -4,8 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from iris_cli.core.ids import RequestId, Token, WorkerId
-from iris_cli.core.model.task import Fact
+from iris_cli.core import Fact, RequestId, Token, WorkerId
 
 
 class RemoteState(StrEnum):

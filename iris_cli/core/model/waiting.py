@@ -3,12 +3,8 @@
 from collections.abc import Callable, Iterable
 from math import inf
 
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.array import format_indexes
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
+from iris_cli.core import Cluster, Job, JobId, count, format_duration, format_indexes
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.units import count, format_duration
 
 _MINUTE = 60.0  # seconds: longer durations are shown in whole minutes
 

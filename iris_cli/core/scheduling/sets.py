@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from iris_cli.core.attributes import int_attribute
-from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.model.worker import Worker
+from iris_cli.core import AttributeValue, Worker
+from iris_cli.core.attributes import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, int_attribute
 from iris_cli.core.scheduling.reasons import ReasonKind
 
 

@@ -14,8 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli import files
-from iris_cli.core.decorators import gc_paused
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core import Cluster, gc_paused
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read_head, write_head
