@@ -74,6 +74,14 @@ def test_an_attempt_stopped_by_its_lease_does_not_block_the_worker() -> None:
     assert back.attempt("train").number == 1
 
 
+def test_an_attempt_ended_when_its_lease_expired_not_when_somebody_looked() -> None:
+    late = lab().advance(LEASE + 300.0)
+    late.reports("train/task-0 cancelled lease 300s-ago")
+    end = late.attempt("train").end
+    assert end is not None
+    assert end.at == late.now - 300.0
+
+
 @pytest.mark.parametrize(
     ("said", "asked"),
     [

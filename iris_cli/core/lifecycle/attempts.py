@@ -358,7 +358,8 @@ def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) ->
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
         error = "lease expired: no poll in time" if lease else "stopped on the worker, not by iris"
+        at = round(draft.at - (report.ended_ago or 0.0), 3)
         end = End(
-            reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail, ran=report.ran
+            reason=EndReason.WORKER_FAILED, at=at, error=error, log_tail=report.log_tail, ran=report.ran
         )
         end_attempt(draft, attempt_id, end)
