@@ -280,3 +280,12 @@ def calls_per_end(tasks: int) -> float:
         sys.setprofile(None)
     assert draft.cluster.job_state(JobId("many")) is JobState.SUCCEEDED
     return calls / tasks
+
+
+def test_a_set_up_failed_when_it_ended_not_when_somebody_looked() -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", setup="make").schedule().advance("1m")
+    lab.reports("train/task-0 nostart setup 5s-ago", "train/task-1 nostart setup 30s-ago")
+    ends = [lab.attempt("train", index).end for index in range(2)]
+    assert [end and end.at for end in ends] == [lab.now - 5.0, lab.now - 30.0]
+    job_end = lab.the_job("train").end
+    assert str(job_end and job_end.trigger) == "train/task-1", "the earliest end is to blame"

@@ -48,7 +48,7 @@ def parse_report(token: Token, words: str) -> AttemptReport:
         state=RemoteState(state.upper()),
         cause=rest[0] if rest else "",
         started_ago=since,
-        ended_ago=since if state == "cancelled" else None,
+        ended_ago=since if state in ("cancelled", "nostart") else None,
         last_output_ago=quiet[0] if quiet else None,
         place=place[0] if place else "",
         ran=ran[0] if ran else None,

@@ -266,7 +266,7 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
     _apply_running(draft, attempt_id, report)
     assert report.exit_code is not None
     attempt = draft.cluster.attempt(attempt_id)
-    at = round(draft.at - (report.ended_ago or 0.0), 3)
+    at = _ended_at(draft, report)
     reason = reason_of_exit(report.exit_code, report.cause, report.facts)
     task = draft.cluster.tasks[attempt_id.task]
     is_open_single_task = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
@@ -286,6 +286,11 @@ def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> N
         facts=report.facts,
     )
     return end_attempt(draft, attempt_id, end)
+
+
+def _ended_at(draft: Draft, report: AttemptReport) -> float:
+    """Return the time of an end by the worker's clock; the time of the report if the worker does not know it."""
+    return round(draft.at - (report.ended_ago or 0.0), 3)
 
 
 def _ended_before_stop(draft: Draft, attempt: Attempt, at: float) -> bool:
@@ -309,7 +314,7 @@ def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, 
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED,
-            at=draft.at,
+            at=_ended_at(draft, report),
             exit_code=report.exit_code,
             log_tail=report.log_tail,
             facts=report.facts,
@@ -358,8 +363,11 @@ def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) ->
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
         error = "lease expired: no poll in time" if lease else "stopped on the worker, not by iris"
-        at = round(draft.at - (report.ended_ago or 0.0), 3)
         end = End(
-            reason=EndReason.WORKER_FAILED, at=at, error=error, log_tail=report.log_tail, ran=report.ran
+            reason=EndReason.WORKER_FAILED,
+            at=_ended_at(draft, report),
+            error=error,
+            log_tail=report.log_tail,
+            ran=report.ran,
         )
         end_attempt(draft, attempt_id, end)
