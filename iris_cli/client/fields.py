@@ -10,11 +10,9 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
-from iris_cli.core import Constraint, JobRequest, did_you_mean
-from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core import Constraint, JobRequest, constraint_syntax, did_you_mean, units
 from iris_cli.core.model.array import MAX_INDEXES, check_line
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
 Constraints = Sequence[Constraint | str]
@@ -122,7 +120,7 @@ def _constraints(constraints: Constraints) -> tuple[Constraint, ...]:
 def _constraint(value: Any) -> Constraint:
     if isinstance(value, Constraint):
         return value
-    return parse_constraint(_text(value, "a constraint"))
+    return constraint_syntax.parse_constraint(_text(value, "a constraint"))
 
 
 def _list(name: str, values: Any) -> Sequence[Any]:
@@ -186,8 +184,8 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.GPU: lambda value: value if isinstance(value, str) else f"auto:{_whole_number(value)}",
     Kind.CORES: _number,
     Kind.FLAG: _flag,
-    Kind.SIZE: parse_memory,
-    Kind.DURATION: parse_duration,
+    Kind.SIZE: units.parse_memory,
+    Kind.DURATION: units.parse_duration,
     Kind.CONSTRAINTS: _constraints,
     Kind.LINES: _lines,
     Kind.DIRECTORY: lambda value: _text(os.fspath(value)),

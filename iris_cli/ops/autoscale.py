@@ -29,11 +29,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.scale_status import owner_conflict, plan_of, this_owner
 from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
-from iris_cli.remote.host_keys import HostKeys, parse
-from iris_cli.remote.launch_request import LaunchRequest
-from iris_cli.remote.srun import FIND_SLURM
-from iris_cli.remote.transport import NoAnswer, Target
-from iris_cli.remote.worker_script import holder_script
+from iris_cli.remote import host_keys, launch_request, srun, transport, worker_script
 
 _LAST_LINES = 3  # lines of output in an error
 _LONGEST = 240  # characters of an error
@@ -80,7 +76,7 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in errors.items()])
     _send_requests(session, listings, result)
     if session.cluster.scale_groups:
-        HostKeys(session.state.known_hosts).forget(lambda owner: _is_deleted_vm(session, owner))
+        host_keys.HostKeys(session.state.known_hosts).forget(lambda owner: _is_deleted_vm(session, owner))
     if probe:
         _probe(session)
     _run_set_ups(session)
@@ -129,19 +125,21 @@ def _open_provider(session: Session, scope: Scope) -> SliceProvider:
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
     directory, make_runner = session.config.path.absolute().parent, partial(_login_host_runner, session)
     owner, clock = session.cluster_id, session.clock
-    return open_provider(scope, owner, directory, known, clock, make_runner, holder_script)
+    return open_provider(scope, owner, directory, known, clock, make_runner, worker_script.holder_script)
 
 
 def _login_host_runner(session: Session, host: str) -> Run:
     """Return a function that runs Slurm's commands on a login host, with the settings of `ssh` in cluster.yaml."""
-    target = Target(worker=WorkerId(f"login.{host}"), connection=replace(session.config.ssh, host=host))
+    target = transport.Target(
+        worker=WorkerId(f"login.{host}"), connection=replace(session.config.ssh, host=host)
+    )
 
     def run(command: Sequence[str]) -> CommandOutput:
         settings = (f"{name}={value}" for name, value in ENVIRONMENT.items())
-        script = f"{FIND_SLURM}exec env {shlex.join([*settings, *command])} </dev/null\n"
+        script = f"{srun.FIND_SLURM}exec env {shlex.join([*settings, *command])} </dev/null\n"
         try:
             done = session.runner.run_script(target, script.encode(), timeout=TIMEOUT, limit=_MAX_OUTPUT)
-        except NoAnswer as silence:
+        except transport.NoAnswer as silence:
             refusal = Refusal.UNANSWERED if silence.sent else Refusal.DENIED
             raise ProviderError(refusal, f"{command[0]} on {host}: {silence}") from silence
         return CommandOutput(
@@ -234,14 +232,14 @@ def _add_host_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
     with_keys = [each for each in listed if any(host.key for host in each.hosts)]
     if not with_keys:
         return
-    stored_keys, known = HostKeys(session.state.known_hosts), session.view().slices
+    stored_keys, known = host_keys.HostKeys(session.state.known_hosts), session.view().slices
     new = {
         f"{each.name}-{index}": line.key
         for each in with_keys
         if each.name in known
         for index, host in enumerate(each.hosts)
         if known[each.name].hosts != each.hosts or not stored_keys.has(f"{each.name}-{index}")
-        for line in parse(f"{each.name}-{index} {host.key}")
+        for line in host_keys.parse(f"{each.name}-{index} {host.key}")
     }
     if new:
         stored_keys.put(new)
@@ -286,7 +284,7 @@ def _run_set_ups(session: Session, names: Collection[str] | None = None) -> None
 def _poll_set_up(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
     """Return the end of a VM's set-up; None if the set-up still runs, or if the worker is silent."""
     worker = session.cluster.workers[each.workers[vm]]
-    request = LaunchRequest(
+    request = launch_request.LaunchRequest(
         token=set_up_token(worker.id, worker.incarnation),
         argv=("sh", "-c", each.setup),
         env=worker_environment(session, worker),

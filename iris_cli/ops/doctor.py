@@ -8,16 +8,14 @@ from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
 from iris_cli.core.lifecycle.workers import IS_VM, OCCUPIED, REMOVED
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
-from iris_cli.journal.access import check_disk, check_writable, network_file_system
+from iris_cli.journal import access
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.checks import host_checks, log_checks
 from iris_cli.ops.checks.findings import Finding, failure, failure_of, success, warning
-from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
-from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron_checks import Schedule, check_cycles
 from iris_cli.ops.session import Session
+from iris_cli.ops.views import scale_status, view
 from iris_cli.ops.views.cycles import cycles_of, work_left
-from iris_cli.ops.views.scale_status import owner_conflict
-from iris_cli.ops.views.view import channel_problems, last_notice
 
 _POSITION = pattern(r"([^\n]+?):([0-9]+): ")
 _FIXES_OF_DRAINS = {  # of drains by iris, which `iris worker uncordon` does not end
@@ -57,7 +55,7 @@ def examine(
         log_error = None if isinstance(error, NotFoundError) else error  # a new cluster has no log
     yield from _check_hosts(session, cluster, offline=offline)
     yield from check_state(session.state)
-    yield from check_log(session.state, progress=session.progress)
+    yield from log_checks.check_log(session.state, progress=session.progress)
     if log_error is not None:
         yield failure_of("log", log_error)
     yield from check_snapshot(session.state, cluster)
@@ -71,12 +69,12 @@ def examine(
 
 def _check_hosts(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
     """Yield findings on keys, then on hosts, then on drained and quarantined workers. `offline`: don't call hosts."""
-    workers = all_workers(session, cluster)
-    keys = check_keys(session.target(worker).connection for worker in workers)
+    workers = host_checks.all_workers(session, cluster)
+    keys = host_checks.check_keys(session.target(worker).connection for worker in workers)
     yield from keys
     if workers and not offline:
         try:
-            yield from check_hosts(session, cluster, reported={each.text for each in keys})
+            yield from host_checks.check_hosts(session, cluster, reported={each.text for each in keys})
         except IrisError as error:
             yield failure_of("hosts", error)
     yield from check_workers(cluster)
@@ -113,13 +111,13 @@ def check_state(state: StateDir) -> Iterator[Finding]:
         yield success("state", text, hidden_if_ok=True)
         return
     try:
-        check_writable(state.path)
-        check_disk(state.path)
+        access.check_writable(state.path)
+        access.check_disk(state.path)
     except IrisError as error:
         yield failure_of("state", error)
     else:
         yield success("state", f"{state.path}: private, writable", hidden_if_ok=True)
-    if kind := network_file_system(state.path):
+    if kind := access.network_file_system(state.path):
         text = f"{state.path} is on {kind}, where locks are unreliable"
         yield warning("state", text, "iris --state-dir DIR ...  # name a local directory")
 
@@ -149,7 +147,7 @@ def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding if another state directory manages the slices. No provider is called."""
     if cluster.slice_owner is None or not (session.config.scale_groups or cluster.slices):
         return
-    if (found := owner_conflict(session)) is not None:
+    if (found := scale_status.owner_conflict(session)) is not None:
         fix = "iris autoscale --adopt  # only if the other directory is no longer in use"
         yield warning("slices", str(found), fix)
 
@@ -171,6 +169,6 @@ def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]
         return
     found = [
         warning("notify", text.removeprefix("notify: "), "correct notify in cluster.yaml")
-        for text in channel_problems(session, has_next_cycle=has_next_cycle)
+        for text in view.channel_problems(session, has_next_cycle=has_next_cycle)
     ]
-    yield from found or [success("notify", last_notice(session))]
+    yield from found or [success("notify", view.last_notice(session))]

@@ -18,13 +18,7 @@ from msgspec import Struct, field, structs
 from iris_cli import __version__
 from iris_cli.clock import Clock
 from iris_cli.core import Job, Limits, format_duration, pattern
-from iris_cli.core.messages.notices import (
-    ClusterObservation,
-    Notice,
-    NoticeState,
-    initial_notice_state,
-    observe,
-)
+from iris_cli.core.messages import notices
 from iris_cli.journal.files.notices import NoticeFile
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import cycle_age
@@ -42,13 +36,13 @@ _MAX_LINE = 200  # characters
 TIMEOUT = 10.0  # maximum seconds for one command or one call of the webhook
 BUDGET = 10.0  # seconds after which no further notice is sent in this cycle
 
-Send = Callable[[Notice, Event], str]
+Send = Callable[[notices.Notice, Event], str]
 """Function that sends one notice and returns the problem, or "". It returns soon after the event is set."""
 
 _RUNNING: list[tuple[Sender, threading.Thread]] = []
 
 
-def notice_variables(notice: Notice, cluster: str) -> dict[str, str]:
+def notice_variables(notice: notices.Notice, cluster: str) -> dict[str, str]:
     """Return the environment variables that describe a notice to the operator's command."""
     return {
         "IRIS_EVENT": notice.event,
@@ -60,7 +54,7 @@ def notice_variables(notice: Notice, cluster: str) -> dict[str, str]:
     }
 
 
-def notice_json(notice: Notice, cluster: str) -> bytes:
+def notice_json(notice: notices.Notice, cluster: str) -> bytes:
     """Return the JSON body for the webhook. `text` is one sentence, as chat services expect."""
     entry = {
         "schema_version": 1,
@@ -219,7 +213,7 @@ class Sender(Struct):
 
     file: NoticeFile
     lock: int
-    records: NoticeState
+    records: notices.NoticeState
     channels: Mapping[str, Send]
     clock: Clock
     limits: Limits
@@ -285,7 +279,9 @@ def begin(session: Session) -> None:
         try:
             if not file.exists:
                 file.write(
-                    initial_notice_state(_observation(session, None, None), session.config.notify.channels)
+                    notices.initial_notice_state(
+                        _observation(session, None, None), session.config.notify.channels
+                    )
                 )
         finally:
             os.close(fd)
@@ -298,7 +294,7 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
     records = file.read()
     if (
         records
-        and observe(records, observation, channels) == records
+        and notices.observe(records, observation, channels) == records
         and not _is_due(records, observation.now)
     ):
         return
@@ -308,7 +304,9 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
     with ExitStack() as stack:
         stack.callback(os.close, fd)
         before = file.read()
-        records = observe(before or initial_notice_state(observation, ()), observation, channels)
+        records = notices.observe(
+            before or notices.initial_notice_state(observation, ()), observation, channels
+        )
         if records != before and not file.write(records):
             return  # send nothing, because without the record each cycle would send the same notices
         if _is_due(records, observation.now):
@@ -316,11 +314,11 @@ def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str
             stack.pop_all()  # the sender closes the file
 
 
-def _is_due(records: NoticeState, now: float) -> bool:
+def _is_due(records: notices.NoticeState, now: float) -> bool:
     return any(channel.is_due(now) for channel in records.channels.values())
 
 
-def _start_sender(session: Session, records: NoticeState, lock: int) -> None:
+def _start_sender(session: Session, records: notices.NoticeState, lock: int) -> None:
     """Start a thread that sends the notices in `records` and then releases the lock."""
     config, clock = session.config, session.clock
     directory = config.path.absolute().parent
@@ -344,7 +342,7 @@ def _start_sender(session: Session, records: NoticeState, lock: int) -> None:
 
 def _observation(
     session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None
-) -> ClusterObservation:
+) -> notices.ClusterObservation:
     now, cluster = session.clock.now(), session.cluster
     cycle = cycle_age(heartbeat, now)
 
@@ -361,7 +359,7 @@ def _observation(
 
     is_gap = cycle.age is not None and cycle.stale
     gap = format_duration(cycle.age or 0.0)
-    return ClusterObservation(
+    return notices.ClusterObservation(
         cluster=cluster,
         cluster_id=session.cluster_id,
         now=now,

@@ -19,7 +19,7 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.ops.cycle import reply_queue
+from iris_cli.ops.cycle import transfers
 from iris_cli.ops.cycle.answers import WorkspaceFetch
 from iris_cli.ops.cycle.environment import read_line
 from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
@@ -113,7 +113,7 @@ def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
         has_come.set()
         return found
 
-    monkeypatch.setattr(reply_queue, "fetch", slowly)
+    monkeypatch.setattr(transfers, "fetch", slowly)
     site.cycle()
     assert all(waited)
     assert quick.told("1") == {"job": "side/eval", "created": True}

@@ -12,8 +12,7 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Token, Worker, Worke
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import ReapReport, Silence, SilenceKind
 from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Observation
+from iris_cli.ops.cycle import answers, observe, requests
 from iris_cli.ops.cycle.environment import (
     array_variables,
     coordinator_port,
@@ -22,7 +21,6 @@ from iris_cli.ops.cycle.environment import (
     placement_of,
     read_line,
 )
-from iris_cli.ops.cycle.requests import Key, LogReading
 from iris_cli.ops.secret_values import secret_values
 from iris_cli.ops.session import ProgressState, Session
 
@@ -42,13 +40,13 @@ class Call(Struct, frozen=True, kw_only=True):
     """
 
     context: observe.CallContext
-    act: Callable[[], Observation]
+    act: Callable[[], answers.Observation]
     poll: observe.Poll | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
-    reads: tuple[LogReading, ...] = ()
+    reads: tuple[requests.LogReading, ...] = ()
     ships: str = ""
-    fetches: Key | None = None
+    fetches: requests.Key | None = None
 
     @property
     def launching(self) -> tuple[AttemptId, ...]:

@@ -16,13 +16,10 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Observation
+from iris_cli.ops.cycle import answers, observe, reply_queue, transfers
 from iris_cli.ops.cycle.calls import Call, Calls, launch_request, reap_call
 from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
-from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
-from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
@@ -45,7 +42,7 @@ class Dispatcher:
         self.session = session
         self.cluster = session.cluster  # state after the last decision
         self._read_at = session.read_at
-        self.observations: list[Observation] = []  # answers to this cycle's polls and probes
+        self.observations: list[answers.Observation] = []  # answers to this cycle's polls and probes
         self.ended: dict[Token, AttemptId] = {}  # ended attempts that `copy_ended_logs` has not handled yet
         self.with_output: set[Token] = set()  # attempts that have output
         self.requests = 0  # number of task requests received so far
@@ -56,8 +53,8 @@ class Dispatcher:
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
-        self._replies = ReplyQueue()
-        self._shipping = Shipping(session)
+        self._replies = reply_queue.ReplyQueue()
+        self._shipping = transfers.Shipping(session)
         self._was_shipped = False  # True if a workspace was sent since the last decision
         self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
@@ -349,7 +346,7 @@ class Dispatcher:
             if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
                 self._unsent.add(token)
 
-    def _finish_shipment(self, call: Call, observation: Observation) -> None:
+    def _finish_shipment(self, call: Call, observation: answers.Observation) -> None:
         """Allow `prepare` for the attempts that waited for the workspace. After a failed transfer, note the reason."""
         self._was_shipped = True
         for token, attempt_id in self._shipping.end_shipment(call, observation).items():

@@ -11,10 +11,8 @@ from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages import requests as messages
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.names import unknown_task
-from iris_cli.ops.outcomes.causes import end_words
-from iris_cli.ops.outcomes.durations import attempt_ran
-from iris_cli.ops.views.failure import cause_words
-from iris_cli.ops.views.job_status import endpoint_rows
+from iris_cli.ops.outcomes import causes, durations
+from iris_cli.ops.views import failure, job_status
 
 ReadOnly = messages.Status | messages.Tasks | messages.Endpoints
 
@@ -32,7 +30,7 @@ def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
     return messages.JobAnswer(
         job=_job(cluster, cluster.jobs[job_id]),
         tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
-        endpoints=list(endpoint_rows(cluster, job_id)),
+        endpoints=list(job_status.endpoint_rows(cluster, job_id)),
     )
 
 
@@ -42,7 +40,7 @@ def _job(cluster: Cluster, job: Job) -> messages.JobPart:
         state=cluster.job_state(job.id).value,
         display=job_display(cluster, job.id),
         reason=job.end.reason.value if job.end else None,
-        why=cause_words(cluster, job),
+        why=failure.cause_words(cluster, job),
         replicas=job.replicas,
         submitted_at=job.submitted_at,
         ended_at=job.end.at if job.end else None,
@@ -61,10 +59,10 @@ def _task(task: Task, display: str) -> messages.TaskPart:
         worker=str(attempt.worker) if attempt is not None else None,
         exit_code=end.exit_code if end else None,
         reason=end.reason.value if end else None,
-        why=end_words(task.end) if task.end else end_words(end) if end else "",
+        why=causes.end_words(task.end) if task.end else causes.end_words(end) if end else "",
         started_at=attempt.started_at if attempt is not None else None,
         ended_at=end.at if end else None,
-        duration=attempt_ran(attempt, end.at) if attempt is not None and end else None,
+        duration=durations.attempt_ran(attempt, end.at) if attempt is not None and end else None,
     )
 
 

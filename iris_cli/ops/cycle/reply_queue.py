@@ -12,11 +12,9 @@ from iris_cli.core import Cluster, Token, Worker, WorkerId
 from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import Silence, WorkerReport
 from iris_cli.errors import IrisError, UnreachableError
+from iris_cli.ops.cycle import calls, observe, transfers
 from iris_cli.ops.cycle.answers import LogChunks, WorkspaceFetch
-from iris_cli.ops.cycle.calls import Call
-from iris_cli.ops.cycle.observe import Poll, WorkerAnswer, call_context
 from iris_cli.ops.cycle.requests import Key, LogReading, Outcome, TaskRequest
-from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class ReplyQueue:
         """Begin a new cycle: reset the number of polls of each worker."""
         self._polls.clear()
 
-    def mark_deferred(self, answer: WorkerAnswer) -> WorkerAnswer:
+    def mark_deferred(self, answer: observe.WorkerAnswer) -> observe.WorkerAnswer:
         """Return the answer with `deferred` set: attempts whose end is recorded only after their open requests."""
         observation = answer.observation
         if not isinstance(observation, WorkerReport):
@@ -129,12 +127,12 @@ class ReplyQueue:
 
     def call_to_deliver(
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, bytes]
-    ) -> Call | None:
+    ) -> calls.Call | None:
         """Return a call that delivers queued answers to a worker and polls it; None if all answers are obsolete.
 
         The call delivers about _MAX_BYTES at most. Further answers stay queued.
         """
-        context = call_context(cluster, worker.id)
+        context = observe.call_context(cluster, worker.id)
         chosen, bytes_left = [], _MAX_BYTES
         for (token, request), text in queued.items():
             if bytes_left <= 0:
@@ -152,27 +150,27 @@ class ReplyQueue:
             with_requests=self.may_poll(worker.id),
             open_requests=self.open_requests(context.attempts),
         )
-        return Call(context=context, act=act)
+        return calls.Call(context=context, act=act)
 
-    def polls_due(self, answers: Iterable[WorkerAnswer]) -> dict[WorkerId, Poll]:
+    def polls_due(self, answers: Iterable[observe.WorkerAnswer]) -> dict[WorkerId, observe.Poll]:
         """Return a poll for each worker that has more requests, or a request whose workspace was fetched."""
         return {
-            each.context.worker: Poll(each.context.worker, probe=False)
+            each.context.worker: observe.Poll(each.context.worker, probe=False)
             for each in answers
             if self._needs_poll(each) and each.context.worker not in self.to_answer
         }
 
-    def _needs_poll(self, answer: WorkerAnswer) -> bool:
+    def _needs_poll(self, answer: observe.WorkerAnswer) -> bool:
         observation = answer.observation
         if isinstance(observation, WorkerReport):
             return self.may_poll(observation.worker) and not answer.deferred.isdisjoint(observation.asking)
         return isinstance(observation, WorkspaceFetch) and not observation.problem
 
-    def calls_to_fetch(self, session: Session, cluster: Cluster) -> Iterator[Call]:
+    def calls_to_fetch(self, session: Session, cluster: Cluster) -> Iterator[calls.Call]:
         """Yield calls that fetch workspaces for child jobs, at most MAX_FETCHES at a time and one per worker."""
         busy = {_worker_of(cluster, request) for request in self._fetching.values()}
         for key, request in list(self._to_fetch.items()):
-            if len(self._fetching) >= MAX_FETCHES:
+            if len(self._fetching) >= transfers.MAX_FETCHES:
                 return
             name = _worker_of(cluster, request)
             if name in busy and name is not None:
@@ -184,12 +182,12 @@ class ReplyQueue:
             if worker is None or wanted is None:
                 continue  # the requesting attempt has ended
             self._fetching[key] = request
-            act = partial(fetch, session, worker, request.token, wanted)
-            yield Call(context=call_context(cluster, worker.id), act=act, fetches=key)
+            act = partial(transfers.fetch, session, worker, request.token, wanted)
+            yield calls.Call(context=observe.call_context(cluster, worker.id), act=act, fetches=key)
 
     def call_to_read(
         self, session: Session, cluster: Cluster, worker: Worker, queued: Mapping[Key, LogReading]
-    ) -> Call:
+    ) -> calls.Call:
         """Return a call that reads logs for tasks. Reads beyond MAX_READS stay queued."""
         all_readings = tuple(queued.values())
         readings, later = all_readings[:MAX_READS], all_readings[MAX_READS:]
@@ -197,9 +195,9 @@ class ReplyQueue:
             self.to_read[worker.id] = {each.request.key: each for each in later}
         self._reading.update(each.request.key for each in readings)
         act = partial(_read_logs, session, worker, readings)
-        return Call(context=call_context(cluster, worker.id), act=act, reads=readings)
+        return calls.Call(context=observe.call_context(cluster, worker.id), act=act, reads=readings)
 
-    def finish_call(self, cluster: Cluster, call: Call, observation: object) -> None:
+    def finish_call(self, cluster: Cluster, call: calls.Call, observation: object) -> None:
         """Queue answers to the requests for which the call read logs or failed to fetch a workspace.
 
         After a successful fetch, the next poll reads the request again.

@@ -6,10 +6,7 @@ from iris_cli.config.yaml_text import yaml_text
 from iris_cli.core import JobId, count
 from iris_cli.core.lifecycle.request_fields import check_image
 from iris_cli.errors import UsageError
-from iris_cli.ops.export import shell
-from iris_cli.ops.export.counterparts import Engine, ExportNote
-from iris_cli.ops.export.jobset import job_set
-from iris_cli.ops.export.sbatch import batch_script
+from iris_cli.ops.export import counterparts, jobset, sbatch, shell
 from iris_cli.ops.export.source import Source
 
 
@@ -17,14 +14,14 @@ class Export(Struct, frozen=True, kw_only=True):
     """A job for another engine. `text` is the content of the file. Its comments repeat the notes."""
 
     job: JobId
-    engine: Engine = field(name="to")
+    engine: counterparts.Engine = field(name="to")
     text: str
-    notes: tuple[ExportNote, ...]
+    notes: tuple[counterparts.ExportNote, ...]
 
 
 def export(
     source: Source,
-    engine: Engine,
+    engine: counterparts.Engine,
     *,
     image: str | None = None,
     queue: str | None = None,
@@ -38,11 +35,11 @@ def export(
     if image is not None:
         source = structs.replace(source, image=image)
     check_image(source.image or None, ())
-    if engine is Engine.SBATCH:
-        lines, found = batch_script(source, queue)
+    if engine is counterparts.Engine.SBATCH:
+        lines, found = sbatch.batch_script(source, queue)
         first, content = "#!/bin/sh\n", "\n".join(lines) + "\n"
     else:
-        document, found = job_set(source, queue)
+        document, found = jobset.job_set(source, queue)
         first, content = "", yaml_text(document)
     notes = sorted(dict.fromkeys(found), key=lambda note: not note.lost)  # lost fields first
     comments = [f"The iris job {source.job.id}, written by iris export.", *map(note_line, notes)]
@@ -56,5 +53,5 @@ def export(
     return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
 
 
-def note_line(note: ExportNote) -> str:
+def note_line(note: counterparts.ExportNote) -> str:
     return f"not exported: {note.field} ({note.text})" if note.lost else f"to do: {note.field}: {note.text}"

@@ -10,13 +10,11 @@ from iris_cli.config.job_file import load_job_file, require_command
 from iris_cli.config.job_script import is_script, load_job_script
 from iris_cli.config.schema import Defaults
 from iris_cli.core import AttributeValue, Cluster, Job, JobRequest, attributes, clip, lookup, parse_job_id
-from iris_cli.core.lifecycle.request_fields import merge_requests
-from iris_cli.core.lifecycle.submit import PossibleWorkers, accept
+from iris_cli.core.lifecycle import request_fields, submit
 from iris_cli.errors import ConfigError, UsageError
-from iris_cli.ops.cluster_handle import ClusterHandle
+from iris_cli.ops import cluster_handle, names
 from iris_cli.ops.cycle.environment import hash_lines, read_line
 from iris_cli.ops.export.gke_tpu import gke_types
-from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 
 _YAML = (".yaml", ".yml")
@@ -44,7 +42,7 @@ class Source(Struct, frozen=True, kw_only=True):
 def from_state(session: Session, name: str) -> Source:
     """Return an open or ended job of the state directory. Raises NotFoundError, UsageError."""
     cluster = session.view()
-    job = cluster.jobs[find_job(cluster, name)]
+    job = cluster.jobs[names.find_job(cluster, name)]
     if job.client:
         raise UsageError(f"{clip(job.id)} ran on a terminal", hint="write a job file for its command")
     lines = (read_line(session.state, job, index) for index in range(job.replicas if job.each_line else 0))
@@ -55,7 +53,7 @@ def from_state(session: Session, name: str) -> Source:
     return Source(job=job, default_env=session.config.defaults.env, lines=task_lines, image=job.image)
 
 
-def defaults_of(handle: ClusterHandle) -> Defaults:
+def defaults_of(handle: cluster_handle.ClusterHandle) -> Defaults:
     """Return the defaults in `cluster.yaml`; no defaults if that file does not exist. Raises ConfigError."""
     try:
         handle.config_file  # noqa: B018 - raises ConfigError if it finds no file
@@ -70,11 +68,11 @@ def from_file(path: Path, defaults: Defaults) -> Source:
     """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
     is_yaml = path.suffix in _YAML
     job_request = require_command(load_job_file(path), path) if is_yaml else _script_request(path)
-    request = merge_requests(job_request, defaults.job)
+    request = request_fields.merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The job's dependencies, its image and its resources belong to the other engine, so they are not checked.
     accepted = structs.replace(hash_lines(request), after=None, image=None, force=True)
-    job = accept(Cluster(), accepted, _fictitious_workers(request))
+    job = submit.accept(Cluster(), accepted, _fictitious_workers(request))
     lines = request.each_line
     return Source(
         job=structs.replace(job, after=after),
@@ -100,7 +98,7 @@ def _script_request(path: Path) -> JobRequest:
     return structs.replace(request, command=(program,), workdir=str(top), job_script=None)
 
 
-def _fictitious_workers(request: JobRequest) -> PossibleWorkers:
+def _fictitious_workers(request: JobRequest) -> submit.PossibleWorkers:
     """Return a fictitious worker for a TPU type that only GKE has, so that `accept` accepts it; () for other types."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:

@@ -10,9 +10,7 @@ from iris_cli.core import attributes as keys
 from iris_cli.core.attributes import AttributeValue, int_attribute
 from iris_cli.core.constraint_syntax import typo_warnings
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle.feasibility import check_possible
-from iris_cli.core.lifecycle.request_fields import merge_requests
-from iris_cli.core.lifecycle.resubmission import resubmission_request
+from iris_cli.core.lifecycle import feasibility, request_fields, resubmission
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
@@ -134,11 +132,11 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
     possible_workers = [each.attributes for each in offered]
     if request.again is not None:
         request = _with_fields_of_job(session, draft.cluster, request)
-    complete_request = merge_requests(request, session.config.defaults.job)
+    complete_request = request_fields.merge_requests(request, session.config.defaults.job)
     job = draft.cluster.jobs[submit(draft, complete_request, possible_workers, session.limits)]
     if not complete_request.force:
         _check_can_start(complete_request, job)
-        check_possible(job, offered)
+        feasibility.check_possible(job, offered)
     group_by = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
     warnings = typo_warnings([*job.constraints, *group_by], possible_workers)
     return job.id, [*warnings, *slice_warnings(job, possible_workers), *unshipped_files(complete_request)]
@@ -150,7 +148,7 @@ def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest)
     Raises NotFoundError if that job does not exist. Raises UsageError if its stored files are missing.
     """
     job = cluster.jobs[find_job(cluster, request.again or "")]
-    complete, state = resubmission_request(cluster, job, request), session.state
+    complete, state = resubmission.resubmission_request(cluster, job, request), session.state
     if complete.workdir is None and complete.workspace and not state.workspaces.has(complete.workspace.hash):
         raise UsageError(
             f"the workspace of {clip(job.id)} is no longer in the state directory",

@@ -15,20 +15,14 @@ from pathlib import Path
 from msgspec import Struct
 
 import iris_cli
-from iris_cli.config.load import load_cluster_config
-from iris_cli.config.schema import Mode
+from iris_cli.config import load, schema
 from iris_cli.core import Cluster, JobId, Provider, WorkerCondition, WorkerId, count, group_pairs
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, read_loop_order
-from iris_cli.ops import autoscale
-from iris_cli.ops.cluster_handle import ClusterHandle
-from iris_cli.ops.cycle import compaction
-from iris_cli.ops.cycle.cycle import CycleResult, Cycles
-from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.loop.changes import Configuration, InstalledProgram
-from iris_cli.ops.loop.foreground import TRANSIENT_ERRORS, error_words
+from iris_cli.ops import autoscale, cluster_handle, secret_values
+from iris_cli.ops.cycle import compaction, cycle, dispatch
+from iris_cli.ops.loop import changes, foreground
 from iris_cli.ops.loop.start import COMMAND, has_owner_ended
-from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left
 
@@ -50,7 +44,7 @@ _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "
 def missing_secrets_by_job(cluster: Cluster) -> dict[JobId, dict[str, str]]:
     """Return the secrets of open jobs that this process can't read, by job, each with the reason."""
     with_secrets = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
-    return {job.id: missing for job in with_secrets if (missing := missing_secrets(job))}
+    return {job.id: missing for job in with_secrets if (missing := secret_values.missing_secrets(job))}
 
 
 def environment_troubles(
@@ -78,7 +72,7 @@ def environment_troubles(
     for (name, problem), jobs in by_secret.items():
         more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
         secret = f"secret {name} of {', '.join(jobs[:_MAX_NAMES])}{more}"
-        is_unset = problem == NOT_SET
+        is_unset = problem == secret_values.NOT_SET
         yield secret + (f" is not in the loop's environment; {_RESTART} it" if is_unset else f": {problem}")
 
 
@@ -99,7 +93,7 @@ class LoopEnd(StrEnum):
 class LoopPass(Struct, frozen=True, kw_only=True):
     """One pass of the loop: the result of its cycle, or the reason why the cycle did not run (`trouble`)."""
 
-    result: CycleResult | None = None
+    result: cycle.CycleResult | None = None
     trouble: str = ""
     fault: Exception | None = None  # an internal error
 
@@ -114,7 +108,7 @@ class Loop(Struct):
 
     session: Session
     lock: RunnerLock
-    configuration: Configuration
+    configuration: changes.Configuration
     report: Callable[[LoopPass], None]
     order_at_start: LoopOrder
     new_version: Callable[[], str] = lambda: ""
@@ -127,10 +121,10 @@ class Loop(Struct):
         """Run cycles until the loop must end. Return the reason. Raises IrisError if no cycle can ever run again."""
         session = self.session
         session.runs_as, session.cycle_details = LOOP, self._cycle_details
-        with Dispatcher(session) as dispatcher:
+        with dispatch.Dispatcher(session) as dispatcher:
             if (end_reason := self._end_reason()) is not None:
                 return end_reason
-            requests, cycles = 0, Cycles(dispatcher)
+            requests, cycles = 0, cycle.Cycles(dispatcher)
             while True:
                 seq = session.cluster.seq
                 self.report(self._run_pass(cycles))
@@ -169,16 +163,16 @@ class Loop(Struct):
             return LoopEnd.STOPPED
         if order.turn != self.order_at_start.turn:
             return LoopEnd.STOPPED if order.stopped else LoopEnd.REPLACED
-        if self.session.config.loop is Mode.OFF:
+        if self.session.config.loop is schema.Mode.OFF:
             return LoopEnd.OFF
         self._reload_configuration()  # BEFORE the check for an upgrade, because a new loop needs a valid file
         return LoopEnd.UPGRADE if not self.configuration.invalid and self.new_version() else None
 
-    def _run_pass(self, cycles: Cycles) -> LoopPass:
+    def _run_pass(self, cycles: cycle.Cycles) -> LoopPass:
         self._trouble = ""
         try:
             self._reload_configuration()
-            if self.session.config.loop is Mode.OFF:
+            if self.session.config.loop is schema.Mode.OFF:
                 return LoopPass()
             now = self.session.clock.monotonic()
             scales = self.session.config.scales and not self.configuration.invalid
@@ -189,8 +183,8 @@ class Loop(Struct):
             cycles.run()
             if (compacted := compaction.compact_if_large(self.session)) is not None:
                 self.session.tell(compaction.compaction_words(compacted))
-        except TRANSIENT_ERRORS as error:
-            self._trouble = error_words(error)
+        except foreground.TRANSIENT_ERRORS as error:
+            self._trouble = foreground.error_words(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
         except Exception as error:  # an internal error is reported, and the next cycle may succeed
@@ -203,7 +197,7 @@ class Loop(Struct):
         if config is not None:
             self.session.reconfigure(config)
 
-    def _wait(self, cycles: Cycles, seconds: float) -> LoopEnd | None:
+    def _wait(self, cycles: cycle.Cycles, seconds: float) -> LoopEnd | None:
         """Wait `seconds` for the next pass, and process late answers. Return why the loop must end, or None.
 
         The wait is shorter after new transactions or task requests, and if the configuration becomes valid or invalid.
@@ -217,8 +211,8 @@ class Loop(Struct):
             try:
                 cycles.schedule = not self.configuration.invalid
                 cycles.finish_calls(until=until)
-            except TRANSIENT_ERRORS as error:
-                self._trouble = error_words(error)
+            except foreground.TRANSIENT_ERRORS as error:
+                self._trouble = foreground.error_words(error)
             clock.sleep(max(0.0, until - clock.monotonic()))
             if (end_reason := self._end_reason()) is not None:
                 return end_reason
@@ -282,7 +276,7 @@ def set_up_process() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def await_configuration(handle: ClusterHandle, report: Callable[[str], None]) -> bool:
+def await_configuration(handle: cluster_handle.ClusterHandle, report: Callable[[str], None]) -> bool:
     """Wait until `cluster.yaml` is valid, and return True. `report` gets each new problem.
 
     Return False if the state directory is gone, or if the operator stopped the loop.
@@ -303,7 +297,7 @@ def await_configuration(handle: ClusterHandle, report: Callable[[str], None]) ->
 
 
 def serve(
-    handle: ClusterHandle,
+    handle: cluster_handle.ClusterHandle,
     program: Sequence[str],
     lock_fd: int | None,
     *,
@@ -325,7 +319,7 @@ def serve(
         return None
     load_everything()
     path = handle.config_file
-    configuration = Configuration(path, lambda: load_cluster_config(path), handle.config)
+    configuration = changes.Configuration(path, lambda: load.load_cluster_config(path), handle.config)
     if any(each.template.provider is Provider.GCP for each in configuration.initial.scale_groups):
         import_module("iris_cli.capacity.gcp.provider")
     session = handle.session(COMMAND)
@@ -336,7 +330,7 @@ def serve(
         configuration=configuration,
         report=lambda loop_pass: report(session, loop_pass),
         order_at_start=read_loop_order(session.state.path),
-        new_version=InstalledProgram(program).new_version,
+        new_version=changes.InstalledProgram(program).new_version,
         has_owner_ended=has_owner_ended,
     )
     return loop.run(), loop.lock

@@ -9,8 +9,7 @@ from iris_cli.core import Cluster, JobState, TaskId, WorkerId, group_pairs
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
-from iris_cli.ops.outcomes.causes import end_words, stop_words
-from iris_cli.ops.outcomes.durations import RECENT_FAILURE, state_since
+from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
 
@@ -92,7 +91,7 @@ def _live_job(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -
 def _urgency(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Urgency:
     """Return the urgency of a job that is not overdue."""
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
-        is_recent = now - (row.ended_at or now) < RECENT_FAILURE
+        is_recent = now - (row.ended_at or now) < durations.RECENT_FAILURE
         return Urgency.FAILING if row.stopping or is_recent else Urgency.ENDED
     if row.state.terminal:  # attempts that are being stopped still hold resources
         return Urgency.RUNNING if row.stopping else Urgency.ENDED
@@ -124,7 +123,7 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
             state=state,
             why=why,
             workers=tuple(last.worker for last in attempts),
-            changed_at=max(map(state_since, attempts), default=None),
+            changed_at=max(map(durations.state_since, attempts), default=None),
         )
 
 
@@ -132,14 +131,14 @@ def _why_listed(task: Task, now: float) -> str | None:
     """Return the reason why a task needs a separate line; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
-        return stop_words(last.stop.reason) if last.stop is not None else ""
+        return causes.stop_words(last.stop.reason) if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
         if task.end is not None and task.end.reason is EndReason.SIBLING:
             return None  # a rank that only ended with its gang needs no line
-        return end_words(task.end) if task.end is not None else ""
+        return causes.end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         running = last is not None and last.end is None
-        return f"{'' if running else 'to be retried; '}earlier attempt: {end_words(failed)}"
+        return f"{'' if running else 'to be retried; '}earlier attempt: {causes.end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW_START:
         return "received by its worker, not started yet" if last.acknowledged else "dispatching"
     return None

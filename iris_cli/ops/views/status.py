@@ -12,8 +12,7 @@ from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display
 from iris_cli.core.model.task import Attempt, Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_hold, describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
-from iris_cli.ops.outcomes.causes import job_cause, retry_words
-from iris_cli.ops.outcomes.durations import elapsed, first_start, job_ran
+from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
@@ -215,10 +214,10 @@ def job_row(view: View, outline: Outline) -> JobRow:
         quiet=describe_quiet_tasks(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
-        started_at=first_start(placed),
+        started_at=durations.first_start(placed),
         ended_at=job.end.at if job.end else None,
-        age=elapsed(job.submitted_at, None, view.now) or 0.0,
-        duration=job_ran(job, placed, view.now),
+        age=durations.elapsed(job.submitted_at, None, view.now) or 0.0,
+        duration=durations.job_ran(job, placed, view.now),
         priority=job.priority,
         labels=dict(job.labels),
         again=job.again,
@@ -231,12 +230,12 @@ def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
     attempts = (task.attempts for task in tasks if task.attempts)
     if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in attempts):
         return ""
-    return retry_words(view.cluster, job, view.state)
+    return causes.retry_words(view.cluster, job, view.state)
 
 
 def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
     if job.end is not None and culprit_of(view.cluster, job) is None:
-        return job_cause(job, None)
+        return causes.job_cause(job, None)
     if job.end is not None:
         from iris_cli.ops.views.failure import cause_words
 

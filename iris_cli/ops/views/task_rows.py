@@ -6,8 +6,7 @@ from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import describe_quiet_attempt
 from iris_cli.core.work_paths import relative_paths
-from iris_cli.ops.outcomes import causes
-from iris_cli.ops.outcomes.durations import attempt_ran
+from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.views.inventory import problem_of
 from iris_cli.ops.views.view import View
 
@@ -155,7 +154,7 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         assigned_at=attempt.assigned_at,
         started_at=attempt.started_at,
         ended_at=end.at if end else None,
-        duration=attempt_ran(attempt, view.now),
+        duration=durations.attempt_ran(attempt, view.now),
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=end.exit_code if end else None,
         exit=causes.exit_words(end),

@@ -13,8 +13,7 @@ from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model import waiting
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.names import find_task
-from iris_cli.ops.outcomes.causes import retry_words, task_end_words
-from iris_cli.ops.outcomes.durations import elapsed, state_since
+from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
@@ -168,7 +167,7 @@ def _why_job(view: View, job: Job) -> Why:
         cause=cause_words(view.cluster, job, view.state)
         or ("" if fields["waits"] else waiting.describe_hold(job)),
         failure=failure,
-        retry=retry_words(view.cluster, job, view.state),
+        retry=causes.retry_words(view.cluster, job, view.state),
         overdue=waiting.describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=quiet,
         next=failure.next if failure is not None else follow_up,
@@ -186,7 +185,7 @@ def _why_task(view: View, task: Task) -> Why:
         kind="task",
         state=task.state,
         display=task_displays(view.cluster, job.id)[task.index],
-        cause=task_end_words(task, view.state),
+        cause=causes.task_end_words(task, view.state),
         failure=failure,
         next=failure.next if failure is not None else f"iris logs {task.id}" if failed else "",
     )
@@ -254,13 +253,13 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
             if not attempt.live:
                 continue
             doubts = problem_of(view, attempt.worker), waiting.describe_quiet_attempt(attempt, view.now)
-            since = state_since(attempt)
+            since = durations.state_since(attempt)
             yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),
                 state=attempt.state,
                 worker=attempt.worker,
                 since_at=since,
-                age=elapsed(since, None, view.now) or 0.0,
+                age=durations.elapsed(since, None, view.now) or 0.0,
                 doubt="; ".join(filter(None, doubts)),
                 chosen=_chosen(view.cluster, task, attempt),
             )
@@ -281,7 +280,7 @@ def _ends(view: View, tasks: Sequence[Task]) -> tuple[TaskEnd, ...]:
             task=task.id,
             state=task.state,
             display=displays[task.index],
-            cause=task_end_words(task, view.state),
+            cause=causes.task_end_words(task, view.state),
             ended_at=task.end.at,
         )
         for task in tasks

@@ -23,9 +23,7 @@ from iris_cli.ops.cycle.environment import (
 )
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.remote.launch_request import container_steps
-from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
-from iris_cli.remote.worker_script import directory_word
+from iris_cli.remote import launch_request, worker_calls, worker_script
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -37,7 +35,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
     worker: WorkerId | None
     task: TaskId | None = None
-    end: CommandEnd | None = None
+    end: worker_calls.CommandEnd | None = None
     silence: Silence | None = None
     note: str = ""
     timeout: float = 0.0
@@ -52,7 +50,7 @@ class _Order(Struct, frozen=True):
 
     worker: Worker
     task: TaskId | None
-    request: CommandRequest
+    request: worker_calls.CommandRequest
 
 
 def execute(
@@ -90,7 +88,7 @@ def _orders(
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
         image = cluster.jobs[task.job].image if task is not None else ""
         token = Token(session.randomness.hexadecimal(16))
-        request = CommandRequest(
+        request = worker_calls.CommandRequest(
             token=token, argv=tuple(command), env=env, attempt=attempt, image=image, timeout=timeout
         )
         return _Order(worker, task, request)
@@ -212,7 +210,7 @@ def ssh_command(session: Session, name: str) -> list[str]:
         if key.startswith("IRIS_") or key in hiding_variables
     }
     image = cluster.jobs[task.id.job].image
-    root = directory_word(session.target(worker).connection.remote_dir)
+    root = worker_script.directory_word(session.target(worker).connection.remote_dir)
     directory = f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
     return _command_line(session, worker, _shell(directory, env, image))
 
@@ -273,6 +271,6 @@ def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]
         ]
     steps += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
     variables = [word for name in (*env, *_DIRECTORIES) for word in ("-e", name)]
-    steps += [container_steps(variables, _ANY_SHELL) if image else 'exec "${SHELL:-/bin/sh}"']
+    steps += [launch_request.container_steps(variables, _ANY_SHELL) if image else 'exec "${SHELL:-/bin/sh}"']
     script = "; ".join(steps)
     return [f"exec /bin/sh -c {shlex.quote(script)}"]

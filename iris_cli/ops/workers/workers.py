@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import INCOMPLETE, AttemptId, Cluster, Worker, WorkerId, is_name
-from iris_cli.core.attributes import taint_key
+from iris_cli.core import INCOMPLETE, AttemptId, Cluster, Worker, WorkerId, attributes, is_name, text
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
-from iris_cli.core.text import check_utf8
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import worker_facts
@@ -128,7 +126,7 @@ def accept(session: Session, probed: ProbeResult) -> ProbeResult:
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
     """Drain workers. Return the workers that the operator had not drained before."""
-    check_utf8("--reason", reason)
+    text.check_utf8("--reason", reason)
     automatic = (INCOMPLETE, workers.REMOVED, workers.OCCUPIED, workers.IS_VM)  # reasons of drains by iris
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
@@ -158,7 +156,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
         )
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
-        has_taint = taint_key(taint_name) in worker.attributes
+        has_taint = attributes.taint_key(taint_name) in worker.attributes
         if remove and has_taint and taint_name not in worker.taints:
             raise UsageError(
                 f"the taint {taint_name} of {name} is in cluster.yaml", hint="remove it from cluster.yaml"
@@ -171,7 +169,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
     """Forget a worker. If it has live attempts, presume them gone if `dead`, otherwise raise IrisError."""
-    check_utf8("--reason", reason)
+    text.check_utf8("--reason", reason)
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         live_jobs = dict.fromkeys(attempt.task.job for attempt in worker.claims)
