@@ -159,9 +159,12 @@ def _decide(session: Session, listings: Sequence[slices.Listing], errors: Mappin
     }
 
     def rule(draft: Draft) -> ScalingPlan:
-        for listing in listings:
-            touched = slices.apply_listing(draft, listing, connections, session.limits)
-            observe.settle(session, draft, dict.fromkeys(touched))
+        touched = [
+            job
+            for listing in listings
+            for job in slices.apply_listing(draft, listing, connections, session.limits)
+        ]
+        observe.settle(session, draft, dict.fromkeys(touched))
         slices.join_complete_slices(draft)
         plan = plan_of(session, draft.cluster, draft.at, unlisted)
         slices.record_scaling_plan(draft, plan, session.limits)
