@@ -65,12 +65,15 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 
 
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
-    """Cancel child jobs."""
+    """Cancel child jobs. Print the cancelled jobs also if a later one fails."""
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     answers: dict[JobId, CancelAnswer] = {}
-    for job in names:
-        answers[job] = decode_answer(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
-    render.show_cancelled_inside(iris.output, answers)
+    try:
+        for job in names:
+            answers[job] = decode_answer(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
+    finally:
+        if answers:
+            render.show_cancelled_inside(iris.output, answers)
     return ExitCode.OK
 
 

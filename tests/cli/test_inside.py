@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.messages.requests import MAX_WAITS, Answer, Refusal, Request, Submit
+from iris_cli.core.messages.requests import MAX_WAITS, Answer, Cancel, Refusal, Request, Submit
 from iris_cli.errors import ExitCode
 from tests.client.operator_thread import OperatorThread
 from tests.support.json_output import check_run
@@ -225,6 +225,20 @@ def test_a_refusal_has_its_exit_code_and_its_hint(iris: Iris, task: Task) -> Non
         assert iris("cancel", "a/b") == (4, "", "error: no job\nhint: look\n")
         (whole, ours), theirs = iris("cancel", "a/b", "--json")[1:], task.iris("cancel", "a/b", "--json")
     assert (theirs.code, theirs.out, json.loads(theirs.err)) == (4, whole, json.loads(ours))
+
+
+def test_a_job_that_was_cancelled_before_an_error_is_named(iris: Iris, task: Task) -> None:
+    refusal = Refusal(kind="not_found", message="no b", exit_code=ExitCode.NOT_FOUND)
+
+    def decide(request: Request) -> Answer:
+        assert isinstance(request, Cancel)
+        return refusal if request.job == "train/b" else {"job": request.job, "cancelled": True}
+
+    with OperatorThread(task.directory, decide):
+        words = ("cancel", "train/a", "train/b", "train/c")
+        expected = (4, "cancelled train/a\n", "error: no b\n")
+        assert (iris(*words), task.iris(*words)) == (expected, expected)
+        assert task.iris("cancel", "train/b") == (4, "", "error: no b\n")
 
 
 @pytest.mark.parametrize(

@@ -101,19 +101,13 @@ class Commands:
     def cancel(self, jobs: list[str], options: Json) -> int:
         if not jobs:
             raise UsageError("no jobs given", hint="name jobs")
-        answers = {
-            job: self.requests.ask("cancel", {"job": job, "reason": options.get("reason", "")})
-            for job in jobs
-        }
-        cancelled = [job for job in jobs if answers[job]["cancelled"]]
-        over = {job: answers[job].get("state") for job in jobs if job not in cancelled}
-        if self.output.as_json:
-            self.output.print_document({"cancelled": cancelled, "over": over})
-            return 0
-        for job in cancelled if not self.output.quiet else ():
-            self.output.print_line(f"cancelled {job}")
-        for job, state in over.items():
-            self.output.print_message(f"{job} had already ended" + (f" ({state})" if state else ""))
+        answers: Json = {}
+        try:
+            for job in jobs:
+                answers[job] = self.requests.ask("cancel", {"job": job, "reason": options.get("reason", "")})
+        finally:  # print the cancelled jobs also if a later one fails
+            if answers:
+                self.output.print_cancelled(answers)
         return 0
 
     def logs(self, names: list[str], options: Json) -> int:
@@ -227,6 +221,18 @@ class Output:
                 self.print_line(text)
             elif each["state"] != "SUCCEEDED":
                 self.print_warning(text)
+
+    def print_cancelled(self, answers: Json) -> None:
+        """Print jobs in the format of `iris cancel`."""
+        cancelled = [job for job, answer in answers.items() if answer["cancelled"]]
+        over = {job: answer.get("state") for job, answer in answers.items() if not answer["cancelled"]}
+        if self.as_json:
+            self.print_document({"cancelled": cancelled, "over": over})
+            return
+        for job in cancelled if not self.quiet else ():
+            self.print_line(f"cancelled {job}")
+        for job, state in over.items():
+            self.print_message(f"{job} had already ended" + (f" ({state})" if state else ""))
 
     def print_failure(self, error: IrisError) -> int:
         """Print an error. Return its exit code."""
