@@ -215,6 +215,18 @@ def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site)
     }
 
 
+def test_a_preferred_constraint_does_not_replace_the_required_ones_of_the_job_file(site: Site) -> None:
+    (site.directory / "job.yaml").write_text(
+        "{command: [a], constraints: [region=us], prefer: [rack=1], force: true}"
+    )
+    (site.directory / "job.sh").write_text("#!/bin/sh\n#IRIS -c region=us --prefer rack=1 --force\necho\n")
+    for file in ("job.yaml", "job.sh"):
+        found = launched(site, file, "--prefer", "zone=b")["constraints"]
+        assert [each["key"] for each in found] == ["zone", "region"]
+        found = launched(site, file, "-c", "zone=b")["constraints"]
+        assert [each["key"] for each in found] == ["zone", "rack"]
+
+
 def test_a_secret_in_the_home_of_nobody_is_a_mistake_in_the_options(site: Site) -> None:
     refused = site.iris("launch", "--secret", "A=@~iris-nobody/f", "--", "true", code=ExitCode.USAGE)
     assert "~iris-nobody/f: no such home directory" in refused.err

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core import JobState
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Job
 from iris_cli.errors import UsageError
@@ -56,6 +57,24 @@ def test_options_win_and_mappings_are_merged() -> None:
     lab = ended(env={"A": "1", "B": "1"}, cpu=1.0)
     job = lab.again("train", env={"B": "2"}, cpu=3.0, command=("other",)).the_job("train-2")
     assert (job.env, job.resources.cpu, job.command) == ({"A": "1", "B": "2"}, 3.0, ("other",))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (["~zone=z"], ["~zone=z", "region=us"]),
+        (["region=eu"], ["region=eu", "~rack=1"]),
+        (["region=eu", "~zone=z"], ["region=eu", "~zone=z"]),
+        ([], []),
+    ],
+)
+def test_a_preference_replaces_no_requirement_and_the_other_way_round(
+    said: list[str], found: list[str]
+) -> None:
+    own = tuple(map(parse_constraint, ("region=us", "~rack=1")))
+    lab = Lab().worker("w").job("train", constraints=own).cancel("train")
+    job = lab.again("train", constraints=tuple(map(parse_constraint, said))).the_job("train-2")
+    assert list(map(format_constraint, job.constraints)) == found
 
 
 def test_a_gang_on_another_slice_has_its_number_of_ranks() -> None:

@@ -107,12 +107,18 @@ def check_ports(job: Job) -> None:
 
 
 def merge_requests(request: JobRequest, defaults: JobRequest) -> JobRequest:
-    """Return `request`, with `defaults` for the fields that it does not set. Mappings are merged."""
+    """Return `request`, with `defaults` for the fields that it does not set. Mappings are merged.
+
+    Required and preferred constraints count as two fields: those of `--constraint` and of `--prefer`.
+    """
     merged: dict[str, Any] = {}
     for name in JobRequest.__struct_fields__:
         value, default = getattr(request, name), getattr(defaults, name)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
             merged[name] = {**default, **value}
+        elif name == "constraints" and value and default and request.inherit_constraints is not False:
+            modes = {each.mode for each in value}
+            merged[name] = (*value, *(each for each in default if each.mode not in modes))
         else:
             merged[name] = default if value is None else value
     return JobRequest(**merged)
