@@ -15,6 +15,7 @@ from iris_cli.core.model.worker import Connection, Worker, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks import host_checks as checks
 from iris_cli.ops.checks.findings import Finding, Level
+from iris_cli.remote.host_keys import PresentedKey
 from tests.support.lab import Lab
 
 GIB = 1 << 30
@@ -207,7 +208,18 @@ def test_the_way_out_is_named_only_for_a_lost_worker_that_jobs_wait_for() -> Non
     ]
 
 
-def test_two_workers_on_one_host_are_found() -> None:
+def test_one_host_under_two_names_is_found() -> None:
+    """Each name has a directory and an incarnation of its own there."""
+    alias = replace(REPORT, worker=WorkerId("alias"), incarnation="other")
+    neighbor = replace(REPORT, worker=WorkerId("neighbor"), incarnation="third")
+    rebooted = replace(REPORT, worker=WorkerId("clone"), boot_id="another", incarnation="fourth")
+    key, other = PresentedKey("ssh-ed25519", "SHA256:a", "a"), PresentedKey("ssh-ed25519", "SHA256:b", "b")
+    keys = {REPORT.worker: [key], "alias": [key], "neighbor": [other], "clone": [key]}
+    (finding,) = checks.alias_findings([REPORT, alias, neighbor, rebooted], keys.__getitem__)
+    assert finding.text.startswith("same boot and host key as alias:")
+
+
+def test_workers_that_share_a_directory_are_found() -> None:
     twin = replace(REPORT, worker=WorkerId("v4a-1"))
     other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
     (finding,) = checks.directory_findings([REPORT, twin, other])

@@ -2,13 +2,22 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_worker_attributes, group_pairs
+from iris_cli.core import (
+    Cluster,
+    Connection,
+    Worker,
+    WorkerCondition,
+    WorkerId,
+    build_worker_attributes,
+    group_pairs,
+)
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
@@ -18,6 +27,7 @@ from iris_cli.ops.checks.findings import Finding, Level, failure, success, warni
 from iris_cli.ops.cycle.answers import NOT_IN_LOG, worker_facts
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session
+from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.srun import srun_words, ssh_connection
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
@@ -126,6 +136,11 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
         skew = 0.0 if is_local_clock_wrong else each.skew
         yield from host_findings(each.worker, host, report, skew, refusal)
     yield from directory_findings([report for _, report in answered])
+    with suppress(OSError):  # an unreadable file of keys has a finding of its own
+        keys = HostKeys(session.state.known_hosts)
+        yield from alias_findings(
+            [report for _, report in answered], lambda worker: keys.find_worker_keys(worker, "", ()).keys
+        )
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
@@ -219,6 +234,20 @@ def directory_findings(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
                 f"worker {workers[0]}",
                 f"same host as {', '.join(workers[1:])}, or shared iris directory",
                 "remove one of them from cluster.yaml, or set remote_dir to a local disk",
+            )
+
+
+def alias_findings(
+    reports: Sequence[ProbeReport], keys_of: Callable[[WorkerId], Sequence[PresentedKey]]
+) -> Iterator[Finding]:
+    """Yield findings about workers that are one host under several names: one boot and one host key."""
+    pairs = (((each.boot_id, key), each.worker) for each in reports for key in keys_of(each.worker))
+    for workers in group_pairs(pairs).values():
+        if len(workers) > 1:
+            yield warning(
+                f"worker {workers[0]}",
+                f"same boot and host key as {', '.join(workers[1:])}: probably one host under several names",
+                "remove all but one of them from cluster.yaml; give each container a host key of its own",
             )
 
 
