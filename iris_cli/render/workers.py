@@ -125,8 +125,11 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
     return [
         ("slice", f"{row.slice}, worker index {row.index}" if row.slice else ""),
         ("device", row.device),
-        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}"),
-        ("memory", f"{format_memory(row.memory_free)} of {total} free" if is_known else total),
+        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free" if is_known else f"{row.cpu:g}" * bool(row.cpu)),
+        (
+            "memory",
+            f"{format_memory(row.memory_free)} of {total} free" if is_known else total * bool(row.memory),
+        ),
         ("chips", f"{row.chips if row.chips_free else 0} of {row.chips} free" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
         _last_poll(details),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from iris_cli.core import JobState, TaskId, TaskState, count, group_pairs, parse_task_id
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.messages.requests import EndpointPart
+from iris_cli.core.model.task import PROGRAM_FAILURES
 from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import JobStatus
@@ -222,6 +223,8 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
         from rich.padding import Padding
 
         card.append(Padding(tables.block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
+    elif failure.reason in PROGRAM_FAILURES:
+        card.append(tables.text("  no output", "dim"))
     if failure.facts:
         card.append(
             tables.facts([("proven" if fact.proven else "a guess", fact.text) for fact in failure.facts])

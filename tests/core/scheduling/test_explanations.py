@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, Priority
-from iris_cli.core.model.worker import Worker
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import ReasonKind, SchedulingResult
 from iris_cli.core.scheduling.explain.explanation import ConstraintCount, NearMiss
@@ -184,6 +184,12 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
 def test_a_probable_typo_is_pointed_out(constraint: str, hint: str | None) -> None:
     found = explain([host("w", region="us-west4", rank=1)], job("j", constraint))
     assert list(found.hints) == ([hint] if hint else [])
+
+
+def test_a_worker_that_was_never_probed_may_have_the_device() -> None:
+    new = Worker(id=WorkerId("b-1"), condition=WorkerCondition.UNPROBED)
+    found = explain([*tpu_slice("a", "v4-16", 2), new], gang("g", tpu="v4-16", slices=2))
+    assert list(found.hints) == ["1 worker not probed yet (iris doctor)"]
 
 
 def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alone() -> None:

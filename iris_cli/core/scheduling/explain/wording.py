@@ -342,7 +342,9 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
 
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
-    """Yield probable corrections of constraints that no worker satisfies."""
+    """Yield the number of workers whose device is unknown, and probable corrections of unsatisfied constraints."""
+    if fleet.unprobed_count and requirement.job.resources.device is not None and requirement.with_device:
+        yield f"{count(fleet.unprobed_count, 'worker')} not probed yet (iris doctor)"
     unsatisfied = [each for each in requirement.required if not fleet.workers_satisfying(each)]
     if unsatisfied:
         yield from typo_warnings(unsatisfied, [worker.all_attributes for worker in fleet.workers])
