@@ -108,7 +108,7 @@ def show_busy(output: Output, holder: str) -> None:
 def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
     """Yield a line for each worker that did not answer, with a hint."""
     for silence in result.silent:
-        yield f"no answer from {silence.worker} ({silence.step}: {silence.detail})"
+        yield silence.words(silence.worker)
         if silence.hint and silence.worker in cluster.workers:
             yield f"hint: {silence.hint}"
 

@@ -216,3 +216,8 @@ def cycle_words(cycles: Cycles | None, at: float) -> Text:
 def cycle_parts(cycles: Cycles | None, at: float) -> tuple[str, Text]:
     """Return a separator and `cycle_words`. The separator is a line break; in a view of the past it is two blanks."""
     return "  " if cycles is None else "\n", cycle_words(cycles, at)
+
+
+def next_line(command: str) -> Text:
+    """Return the line that names the command to type next."""
+    return Text.assemble(("next: ", "dim"), text(command))

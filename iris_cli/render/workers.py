@@ -116,6 +116,10 @@ def worker_tables(
     parts += [tables.text(""), tables.facts(_facts(details))]
     if details.claims:
         parts += [tables.text(""), _claims(details, width)]
+    if details.condition is WorkerCondition.UNTRUSTED:
+        parts += [tables.text(""), tables.next_line(f"iris worker probe --accept-key {row.id}")]
+    elif details.condition is not WorkerCondition.HEALTHY:
+        parts += [tables.text(""), tables.next_line("iris doctor")]
     return parts
 
 

@@ -295,20 +295,20 @@ def cron_of_another_program(home: Home) -> None:
         (
             unknown_host,
             7,
-            "fail  worker b: no answer (host key: no host key on record)",
+            "fail  worker b: host key: no host key on record",
             "iris worker probe --accept-key",
         ),
         (
             changed_host,
             7,
-            "fail  worker b: no answer (host key: shows",
+            "fail  worker b: host key: shows",
             "iris worker probe b --accept-key",
         ),
         (host_down, 7, "fail  worker b: no answer (connect: ", "ssh -v -p {port} "),
         (
             no_such_user,
             7,
-            "fail  worker b: no answer (authentication: rejected user 'nobody-here'",
+            "fail  worker b: authentication: rejected user 'nobody-here'",
             "append the",
         ),
         (

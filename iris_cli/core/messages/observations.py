@@ -233,3 +233,13 @@ class Silence(Struct, frozen=True, kw_only=True):
     detail: str
     hint: str = ""
     sent: bool = True  # False only if it is certain that no byte was sent
+
+    def words(self, peer: str) -> str:
+        """Return `no answer from PEER (connect: no route)`; `PEER: authentication: ...` if the host answered."""
+        problem = f"{self.step}: {self.detail}"
+        return f"no answer from {peer} ({problem})" if self.kind in SILENT else f"{peer}: {problem}"
+
+    @property
+    def note(self) -> str:
+        """The problem of a call whose peer is named elsewhere."""
+        return f"{'no answer' if self.kind in SILENT else self.step}: {self.detail}"

@@ -19,7 +19,7 @@ from iris_cli.core import (
     group_pairs,
 )
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.messages.observations import SILENT, ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_cores, format_memory
 from iris_cli.errors import ExitCode
@@ -186,7 +186,8 @@ def silence_finding(
         fix = f"{fix}{mark} if that host is gone for good: iris worker forget --dead {worker.id}"
     # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
     named = re.compile(rf"worker {re.escape(worker.id)}(?:(?: at \S+)?:)? ")
-    text = f"no answer ({silence.step}: {named.sub('', silence.detail, count=1)})"
+    text = f"{silence.step}: {named.sub('', silence.detail, count=1)}"
+    text = f"no answer ({text})" if silence.kind in SILENT else text
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 

@@ -233,7 +233,7 @@ def no_output_reason(attempt: Attempt, silence: Silence | None) -> str:
         )
     if silence is None:
         return f"worker {attempt.worker} is no longer in the cluster"
-    return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
+    return silence.words(f"worker {attempt.worker}")
 
 
 def no_files_words(attempt: Attempt) -> str:

@@ -128,7 +128,7 @@ def _stop_and_report(
     )
     if isinstance(report, Silence):
         raise UnreachableError(
-            f"no answer from {worker_id} ({report.step}: {report.detail})",
+            report.words(worker_id),
             hint=report.hint or f"iris worker probe {worker_id}",
         )
     if worker.incarnation and (report.boot_id, report.incarnation) != (worker.boot_id, worker.incarnation):

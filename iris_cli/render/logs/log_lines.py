@@ -296,7 +296,7 @@ def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
 def _result_note(each: CommandResult) -> str:
     """Return the note on a result: no answer, exit code, timeout or truncation; '' if it succeeded."""
     if each.silence is not None:
-        return f"no answer: {each.silence.detail}"
+        return each.silence.note
     if each.end is None:
         return each.note
     if each.end.gone:

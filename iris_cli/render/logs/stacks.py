@@ -135,7 +135,7 @@ def _heading(stack: SharedStack) -> str:
 
 def _notes(result: RankStacks, what: str) -> Iterator[str]:
     if result.silence is not None:
-        yield f"no answer: {result.silence.detail}"
+        yield result.silence.note
         return
     if result.answer is None:
         yield result.note
@@ -182,7 +182,7 @@ def _short_command(program: Program) -> str:
 
 def _rank_processes(result: RankStacks) -> RankProcesses:
     silence = result.silence
-    note = result.note if silence is None else f"no answer: {silence.detail}"
+    note = result.note if silence is None else silence.note
     processes = [
         ProcessStacks(
             program.pid,

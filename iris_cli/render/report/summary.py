@@ -21,11 +21,11 @@ from iris_cli.render.tables import (
     duration,
     facts,
     folded_rows,
+    next_line,
     resubmission_words,
     table,
     text,
 )
-from iris_cli.render.views.job_tables import next_line
 
 _MAX_ROWS = 10  # maximum number of labels, of hosts and of jobs with a row; the HTML page has more rows
 

@@ -39,7 +39,7 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Rende
     earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
     if earlier:
         parts += [tables.text(""), tables.text("earlier attempts", "dim"), _attempts(earlier, everything)]
-    return [*parts, tables.text(""), next_line(status.next)]
+    return [*parts, tables.text(""), tables.next_line(status.next)]
 
 
 def _header(status: JobStatus) -> Text:
@@ -242,10 +242,6 @@ def _headline(failure: FailureCard) -> str:
     if failure.headline == "failed" and not failure.cause.startswith("exit "):
         return failure.cause
     return f"{failure.headline}: {failure.cause}"
-
-
-def next_line(command: str) -> Text:
-    return Text.assemble(("next: ", "dim"), tables.text(command))
 
 
 def _peer_lines(failure: FailureCard) -> Iterator[str]:

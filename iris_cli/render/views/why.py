@@ -9,7 +9,7 @@ from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render import tables
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable, Text
-from iris_cli.render.views.job_tables import failure_card, next_line
+from iris_cli.render.views.job_tables import failure_card
 from iris_cli.render.workers import worker_tables
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
         yield from failure_card(why.failure)
     if why.next:
         yield tables.text("")
-        yield next_line(why.next)
+        yield tables.next_line(why.next)
 
 
 def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:

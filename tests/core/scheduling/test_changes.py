@@ -66,6 +66,11 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
         change(tpu_slice("a"), 2, condition=WorkerCondition.SUSPECT),
         gang("g"),
     ),
+    (
+        "slice a fits after `iris worker probe --accept-key a-2`, if you trust that host",
+        change(tpu_slice("a"), 2, condition=WorkerCondition.UNTRUSTED),
+        gang("g"),
+    ),
     ("slice a fits after `iris worker uncordon a-2`", change(tpu_slice("a"), 2, draining=True), gang("g")),
     (
         "slice a fits in 20s, after the cool-down of a-2",

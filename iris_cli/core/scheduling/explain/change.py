@@ -217,4 +217,6 @@ def _change_text(case: Case, change: Change, names: str, *, several: bool, stopp
         return f"{names} {verb} in {remaining_time}, after the cool-down of {subject}"
     if worker.unschedulable:
         return f"{names} {verb} when {subject} is repaired ({worker.reason})"
+    if worker.condition is WorkerCondition.UNTRUSTED:
+        return f"{names} {verb} after `iris worker probe --accept-key {subject}`, if you trust that host"
     return f"{names} {verb} when {subject} ({worker.condition}) is healthy again"
