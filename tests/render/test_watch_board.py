@@ -13,8 +13,10 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.history import Entry, history
 from iris_cli.ops.views.live_view import LiveView, Urgency, live_view
+from iris_cli.ops.views.metrics import metrics
 from iris_cli.render.watch.board import ScreenInput, draw_cluster
 from iris_cli.render.watch.recent_events import RecentEvent, fold_events
+from iris_cli.render.watch.screen import open_jobs_words
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, session_of
 from tests.render.snapshots import check
 from tests.support.lab import Lab
@@ -132,6 +134,14 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Urgency, tmp
     (train,) = [job for job in seen(lab, tmp_path).jobs if job.row.id == "train"]
     assert train.row.state.terminal
     assert train.urgency is concern
+
+
+def test_a_ghost_is_neither_running_nor_an_open_job(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").cancel("job")
+    assert open_jobs_words(lab.cluster).startswith("stopped watching; job stopping: ")
+    lab.forget_dead("w")
+    assert open_jobs_words(lab.cluster).startswith("stopped watching; nothing is running: ")
+    assert set(metrics(session_of(lab, tmp_path / "state")).jobs.values()) == {0}
 
 
 def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:

@@ -48,8 +48,9 @@ def metrics(session: Session) -> Metrics:
     jobs: Counter[str] = Counter({state: 0 for state in JobState if not state.terminal})
     tasks: Counter[str] = Counter(dict.fromkeys(TaskState, 0))
     for job in cluster.open_jobs():
-        jobs[cluster.job_state(job.id)] += 1
-        tasks.update(task.state for task in cluster.tasks_of(job.id))
+        if job.end is None:
+            jobs[cluster.job_state(job.id)] += 1
+            tasks.update(task.state for task in cluster.tasks_of(job.id))
     rows = worker_rows(view)
     slices: Counter[str] = Counter(free=0, busy=0, unusable=0)
     for each in slice_rows(view, rows):

@@ -108,7 +108,9 @@ def _findings(found: "Explanation", inherited: Mapping[str, JobId]) -> Iterator[
         lacks = ", ".join(filter(None, ("" if named else who, near.text)))
         obstacles.append((near.name, rejection_words(near.kind, lacks)))
     for names, obstacle in tables.group_by_text(obstacles):
-        yield "near miss", f"{tables.fold(names)}: {obstacle}"
+        unit, _, first = names[0].rpartition(" ")
+        folded = tables.fold((first, *(name.removeprefix(f"{unit} ") for name in names[1:])))
+        yield "near miss", f"{unit}{'s' if len(names) > 1 else ''} {folded}: {obstacle}"
     if found.more_near_misses:
         yield "near miss", f"{found.more_near_misses} more"
     for hint in found.hints:

@@ -115,10 +115,13 @@ class Screen:
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
     """Return the message about open jobs at the end of a watch. It ends with `follow_up` (default: what to type)."""
-    jobs = cluster.open_jobs()
-    pending = [job.id for job in jobs if job.end is None and not cluster.live_attempts_of(job.id)]
-    running = [job.id for job in jobs if job.id not in pending]
-    parts = [f"{fold(running, 3)} running"] if running else []
-    parts += [f"{fold(pending, 3)} pending"] if pending else []
+    jobs: dict[str, list[str]] = {"running": [], "stopping": [], "pending": []}
+    for job in cluster.open_jobs():
+        is_live = bool(cluster.live_attempts_of(job.id))
+        if job.end is None:
+            jobs["running" if is_live else "pending"].append(job.id)
+        elif is_live:  # an ended job without live attempts is only a ghost
+            jobs["stopping"].append(job.id)
+    parts = [f"{fold(names, 3)} {word}" for word, names in jobs.items() if names]
     rest = f"; {follow_up}" if follow_up else ": iris status, or iris watch again"
     return f"stopped watching; {', '.join(parts) or 'nothing is running'}{rest}"
