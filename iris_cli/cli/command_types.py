@@ -9,9 +9,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from iris_cli.cli import complete
 from iris_cli.cli.context import Context as Context  # each command needs it, too
-from iris_cli.core.ids import clip
+from iris_cli.core import check_utf8, clip, did_you_mean, nearest
 from iris_cli.core.model.job_fields import OPTIONS_OF_OTHER_TOOLS
-from iris_cli.core.text import check_utf8, did_you_mean, nearest
 from iris_cli.core.units import parse_duration, parse_index, parse_number, parse_whole
 from iris_cli.errors import ExitCode, UsageError
 

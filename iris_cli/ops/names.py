@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import Attempt, AttributeValue, Cluster, JobId, Task, TaskId, Worker, WorkerId, clip
-from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core import Attempt, Cluster, Job, JobId, JobState, Task, TaskId, Worker, WorkerId, clip
+from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import is_attempt_name, parse_attempt_id, parse_task_id
 from iris_cli.core.lifecycle.display import DisplayWord, filter_words
-from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.text import did_you_mean, nearest, one_of
 from iris_cli.errors import NotFoundError, UsageError
 

@@ -9,19 +9,10 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core import (
-    Cluster,
-    Connection,
-    Worker,
-    WorkerCondition,
-    WorkerId,
-    build_worker_attributes,
-    group_pairs,
-)
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core import Cluster, Connection, Worker, WorkerId, format_cores, format_memory, group_pairs
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, build_worker_attributes
 from iris_cli.core.messages.observations import SILENT, ProbeReport, Silence, SilenceKind
-from iris_cli.core.model.worker import MAX_SKEW
-from iris_cli.core.units import format_cores, format_memory
+from iris_cli.core.model.worker import MAX_SKEW, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.cycle.answers import NOT_IN_LOG, worker_facts

@@ -7,11 +7,10 @@ which it is submitted. There it stores the outputs of the tasks and the exit cod
 from collections.abc import Iterator
 from math import ceil
 
-from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Job, Priority, format_indexes, pattern
-from iris_cli.core.model.job import SIGNALS
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Priority, count, format_duration, format_indexes, pattern
+from iris_cli.core.model.job import SIGNALS, Job
 from iris_cli.core.model.variables import is_reserved_by_shells
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES
-from iris_cli.core.units import count, format_duration
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.environment import JAX_PORT
 from iris_cli.ops.export import shell

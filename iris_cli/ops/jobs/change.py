@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Priority, Task, TaskId, clip
+from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Priority, Task, TaskId, check_utf8, clip
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.lifecycle.resubmission import resubmit_command
-from iris_cli.core.text import check_utf8
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.cycle import run, send_stops
 from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs, find_task

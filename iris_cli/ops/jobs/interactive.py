@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from iris_cli.core import Attempt, Cluster, EndReason, JobId, Task, Worker, WorkerCondition, WorkerId
+from iris_cli.core import Cluster, EndReason, JobId, JobRequest, Task, Worker, WorkerCondition, WorkerId
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.core.model.job import JobRequest
-from iris_cli.core.model.task import PROGRAM_FAILURES
+from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError
 from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.jobs.launch import launch

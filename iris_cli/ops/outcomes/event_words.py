@@ -3,18 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core import (
-    EndReason,
-    WorkerCondition,
-    count,
-    describe,
-    format_cores,
-    format_duration,
-    format_memory,
-)
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, EndReason, WorkerCondition, count, describe, format_memory
 from iris_cli.core.events import events as ev
 from iris_cli.core.lifecycle.display import DisplayWord
+from iris_cli.core.units import format_cores, format_duration
 from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words, stop_words
 
 

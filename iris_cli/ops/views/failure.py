@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
-from iris_cli.core.grouping import group_pairs
+from iris_cli.core import Cluster, EndReason, Job, JobState, Task, TaskState, format_duration, group_pairs
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.display import count_displays, counts_in_words, last_failures, task_displays
 from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
-from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError

@@ -6,20 +6,13 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, AttributeValue, Cluster, JobId, Limits, WorkerId, constraints, describe
+from iris_cli.core import AttributeValue, Claim, Cluster, Limits, WorkerCondition, constraints, describe
 from iris_cli.core.attributes import int_attribute
 from iris_cli.core.decorators import gc_paused
 from iris_cli.core.grouping import group_pairs
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import (
-    Claim,
-    Connection,
-    Worker,
-    WorkerCapacity,
-    WorkerCondition,
-    has_wrong_clock,
-    is_cooling_down,
-)
+from iris_cli.core.model.worker import Connection, Worker, WorkerCapacity, has_wrong_clock, is_cooling_down
 from iris_cli.core.units import format_duration
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.outcomes.causes import skew_words

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from iris_cli.core import (
-    AttemptId,
-    Cluster,
-    Constraint,
-    JobId,
-    describe,
-    format_cores,
-    format_memory,
-    lookup,
-    parent_of,
-)
+from iris_cli.core import AttemptId, Cluster, Constraint, JobId, describe, group_pairs, lookup, parent_of
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.grouping import group_pairs
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.core.model.job import Job, JobState, Workspace
 from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.units import format_cores, format_memory
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import JobRow, job_row, outline_of
