@@ -140,10 +140,10 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
         ({"tpu": "v4-32", "gpu": "A100"}, "a TPU or a GPU", "--tpu or --gpu"),
         ({"tpu": ""}, "'' is not a TPU type", "v4-32"),
         ({"tpu": "v4_32"}, "'v4_32' is not a TPU type", ""),
-        ({"gpu": ""}, "'' is not a GPU request", "VARIANT:COUNT"),
-        ({"gpu": "A100:0"}, "'A100:0' is not a GPU request", "VARIANT:COUNT"),
-        ({"gpu": "A100:x"}, "'A100:x' is not a GPU request", "VARIANT:COUNT"),
-        ({"gpu": "A100:²"}, "is not a GPU request", "VARIANT:COUNT"),
+        ({"gpu": ""}, "'' is not a GPU request", "MODEL:N"),
+        ({"gpu": "A100:0"}, "'A100:0' is not a GPU request", "MODEL:N"),
+        ({"gpu": "A100:x"}, "'A100:x' is not a GPU request", "MODEL:N"),
+        ({"gpu": "A100:²"}, "is not a GPU request", "MODEL:N"),
         ({"command": ()}, "there is no command to run", "iris launch"),
         ({"command": (), "client": "1-2"}, "there is no command to run", "iris run"),
         ({"cpu": 0.0}, "cpu is a number of cores", ""),
@@ -202,6 +202,7 @@ def test_a_host_that_was_never_probed_may_turn_out_to_be_anything_but_a_slice_of
 def test_a_device_is_kept_in_one_spelling() -> None:
     assert asked(tpu="V5LITE-16").resources.device == Device("tpu", "v5litepod-16")
     assert asked(gpu="A100:2", force=True).resources.device == Device("gpu", "A100", 2)
+    assert asked(gpu="2", force=True).resources.device == Device("gpu", "auto", 2)
     assert asked().resources.device is None
 
 

@@ -102,9 +102,11 @@ def _parse_device(request: JobRequest) -> Device | None:
     if request.gpu is None:
         return None
     variant, colon, count = request.gpu.partition(":")
+    if variant.isdecimal() and not colon:  # a number of GPUs of any model
+        variant, colon, count = AUTO, ":", variant
     if not variant.strip() or (colon and re.fullmatch("[1-9][0-9]{0,2}", count) is None):
         raise UsageError(
-            f"{clip(request.gpu)!r} is not a GPU request", hint="write --gpu VARIANT or --gpu VARIANT:COUNT"
+            f"{clip(request.gpu)!r} is not a GPU request", hint="write --gpu MODEL, --gpu MODEL:N or --gpu N"
         )
     return Device("gpu", variant, int(count) if colon else 1)
 
@@ -181,7 +183,7 @@ def _check_device_exists(device: Device, possible_workers: PossibleWorkers) -> N
             variants[AUTO if variant is None else str(variant.value)] = None
     if device.variant in variants or (device.variant == AUTO and variants):
         return
-    wanted = device.kind if device.variant == AUTO else device.variant
+    wanted = f"a {device.kind.upper()}" if device.variant == AUTO else device.variant
     offered = (
         f"available: {', '.join(sorted(variants))};" if variants else "this cluster has no such accelerators;"
     )

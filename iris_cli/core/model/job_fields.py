@@ -100,7 +100,7 @@ _COMMAND = (
 
 _RESOURCES = (
     JobField("tpu", Kind.TPU, "--tpu TYPE", "TPU type, such as v5litepod-16; auto for any type."),
-    JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model, or auto for any model; MODEL:N for N GPUs."),
+    JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model, or auto for any model; MODEL:N or N for N GPUs."),
     JobField("cpu", Kind.CORES, "--cpu CORES", "Cores for each task.", defaults=True),
     JobField("memory", Kind.SIZE, "--memory SIZE", "Memory for each task, such as 8GB; also its limit.", defaults=True),
     JobField("replicas", Kind.POSITIVE, "--replicas N", "Number of tasks."),

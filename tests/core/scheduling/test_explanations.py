@@ -140,7 +140,7 @@ def test_a_near_miss_of_a_gang_says_what_its_members_lack() -> None:
 def test_a_group_without_the_device_on_some_hosts_is_a_near_miss() -> None:
     fleet = [host("a", rack="r"), host("b", rack="r", gpus=4)]
     asked = gang("g", tpu=None, by="rack", device=Device("gpu"), replicas=2)
-    assert lacks(fleet, asked) == ["rack group r: no_such_device: a gpu is missing on a"]
+    assert lacks(fleet, asked) == ["rack group r: no_such_device: a GPU is missing on a"]
 
 
 def test_a_near_miss_names_the_stop_that_is_not_confirmed() -> None:

@@ -62,7 +62,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [host("c", region="eu"), host("g", gpus=4, region="us")],
         job("j", "region=eu", device=Device("gpu")),
-        "constraint: no worker with a gpu satisfies region=eu",
+        "constraint: no worker with a GPU satisfies region=eu",
     ),
     (
         [host("w", rank="7")],
@@ -216,7 +216,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [host("a", rack="r"), host("b", gpus=4, rack="r")],
         gang("g", tpu=None, by="rack", device=Device("gpu"), replicas=2),
-        "no_such_device: no rack group has a gpu on 2 workers",
+        "no_such_device: no rack group has a GPU on 2 workers",
     ),
     (
         change(tpu_slice("a"), 2, attributes=host("a-2", tpu_name="a").attributes),

@@ -115,7 +115,7 @@ def no_device_text(fleet: Fleet, device: Device | None) -> str:
 
 
 def _device_name(device: Device) -> str:
-    return f"a {device.kind}" if device.variant == AUTO else device.variant
+    return f"a {device.kind.upper()}" if device.variant == AUTO else device.variant
 
 
 def too_few_equipped_text(shape: Shape, device: Device, *, other: bool) -> str:
@@ -343,7 +343,7 @@ def shortage_text(context: SchedulingContext, requirement: Requirement, check: G
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     """Yield the number of workers whose device is unknown, and probable corrections of unsatisfied constraints."""
-    if fleet.unprobed_count and requirement.job.resources.device is not None and requirement.with_device:
+    if fleet.unprobed_count and (requirement.job.resources.device is None or requirement.with_device):
         yield f"{count(fleet.unprobed_count, 'worker')} not probed yet (iris doctor)"
     unsatisfied = [each for each in requirement.required if not fleet.workers_satisfying(each)]
     if unsatisfied:
