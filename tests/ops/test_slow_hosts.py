@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.events.events import DispatchTakenOver, TaskAssigned
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState, TaskState
@@ -149,6 +151,29 @@ def test_a_placed_job_starts_before_further_hosts_are_polled(tmp_path: Path) -> 
         site.hosts[name].meanwhile["poll"] = lambda: running_at_poll.append(site.hosts["w2"].running)
     site.cycle()
     assert running_at_poll == [["new/task-0"]] * 2
+
+
+def test_unhealthy_hosts_that_hang_leave_threads_for_healthy_ones(tmp_path: Path) -> None:
+    """`new` fits on `w0` when `old` is seen to have ended. The others answer only after its start, or never."""
+    names = [f"w{number}" for number in range(9)]
+    site = Site(tmp_path, *names, limits=Limits(max_dispatch_parallelism=8))
+    site.hosts["w0"].rack = "b"
+    site.cycle()
+    site.launch("old", cpu=4.0, **on("b"))
+    site.launch("others", replicas=8, cpu=4.0, **on("r"))
+    site.cycle()
+    for name in names[1:]:
+        site.hosts[name].silence = SilenceKind.TIMEOUT
+    site.cycle()
+    site.hosts["w0"].exits("old")
+    site.launch("new", cpu=4.0, **on("b"))
+    started, waited = Event(), []
+    site.hosts["w0"].meanwhile["prepare"] = started.set
+    for name in names[1:]:
+        site.hosts[name].silence = None
+        site.hosts[name].meanwhile["poll"] = lambda: waited.append(started.wait(SAFETY_NET))
+    site.cycle(600)
+    assert waited == [True] * 8
 
 
 # A launch

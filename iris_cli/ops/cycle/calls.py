@@ -65,6 +65,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 FinishedCall = tuple[Call, observe.WorkerAnswer]
 
+_RESERVED = 8  # one thread of this number is reserved for healthy workers
 _MAX_NAMES = 3  # maximum number of workers named in a progress line
 
 
@@ -73,8 +74,8 @@ class Calls:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        parallelism = session.limits.max_dispatch_parallelism
-        self._fan_out: FanOut[FinishedCall] = session.make_fan_out(parallelism)
+        self._parallelism = max(session.limits.max_dispatch_parallelism, 1)
+        self._fan_out: FanOut[FinishedCall] = session.make_fan_out(self._parallelism)
         self._open: dict[tuple[WorkerId, str], Call] = {}
         self._answered = 0  # calls answered since `_open` was last empty
 
@@ -84,7 +85,12 @@ class Calls:
     @property
     def is_full(self) -> bool:
         """True if another call would have to wait for a thread."""
-        return len(self._open) >= max(self._session.limits.max_dispatch_parallelism, 1)
+        return len(self._open) >= self._parallelism
+
+    @property
+    def is_reserved(self) -> bool:
+        """True if all free threads are reserved for healthy workers. The others may hang, and use a thread for long."""
+        return len(self._open) >= self._parallelism - self._parallelism // _RESERVED
 
     def is_busy(self, worker: WorkerId) -> bool:
         """Return True if a call to this worker is open. Transfers are not counted."""

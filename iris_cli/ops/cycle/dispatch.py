@@ -203,6 +203,12 @@ class Dispatcher:
             if self.calls.is_busy(worker_id) or worker_id in unrecorded:
                 continue  # the worker's last answer must arrive and be recorded first
             item, worker = queued[worker_id], self.cluster.workers.get(worker_id)
+            if (
+                worker is not None
+                and self.calls.is_reserved
+                and worker.condition is not WorkerCondition.HEALTHY
+            ):
+                continue
             is_silent = worker_id in self._silent
             if worker is not None and (
                 is_silent or workers.is_backing_off(self.cluster, worker, now, limits)
