@@ -190,6 +190,15 @@ def current_directory() -> Path:
         raise UsageError("the current directory was deleted", hint="change to another directory") from None
 
 
+def signature_of(path: Path) -> tuple[int, ...]:
+    """Return a value that changes when the file changes; () if it is missing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def last_lines(path: Path, lines: int = 5, limit: int = 1 << 16) -> list[str]:
     """Return up to `lines` complete lines from the last `limit` bytes of a file; [] if it can't be read."""
     try:

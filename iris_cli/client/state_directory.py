@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from iris_cli.client.records import Endpoint, JobStatus, TaskStatus
 from iris_cli.core import JobId, JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
+from iris_cli.files import signature_of
 from iris_cli.ops.cluster_handle import ClusterHandle
 
 if TYPE_CHECKING:
@@ -25,11 +26,20 @@ OpenSession = Callable[[str], "Session"]
 
 
 def open_directory(handle: ClusterHandle) -> StateDirectory:
-    """Return the operations on a state directory. All calls share connections, but each call has its own session."""
+    """Return the operations on a state directory. All calls share connections, but each call has its own session.
+
+    A call reads the configuration again if the file has changed since the last call.
+    """
     lock = threading.Lock()
+    signature: tuple[int, ...] = ()
 
     def open_session(command: str) -> Session:
+        nonlocal signature
         with lock:
+            found = signature_of(handle.config_file)
+            if found != signature:
+                handle.__dict__.pop("config", None)
+                signature = found
             call_handle = ClusterHandle(handle.config_path, handle.state_path, handle.lock_timeout)
             call_handle.config_file, call_handle.config = handle.config_file, handle.config
             call_handle.clock, call_handle.transport = handle.clock, handle.transport

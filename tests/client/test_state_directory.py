@@ -14,7 +14,7 @@ from iris_cli.client.state_directory import StateDirectory
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Priority
 from iris_cli.core.model.task import TaskState
-from iris_cli.errors import NotFoundError, UnreachableError, UsageError
+from iris_cli.errors import ConfigError, NotFoundError, UnreachableError, UsageError
 from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import Lab
@@ -293,3 +293,23 @@ def test_a_time_that_nobody_can_wait_is_refused(timeout: float) -> None:
     """The library for locks takes what is less than nothing for ever."""
     with pytest.raises(UsageError, match="not a number of seconds"):
         IrisClient(lock_timeout=timeout)
+
+
+def test_each_call_reads_a_configuration_that_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+
+    def configure(*workers: str) -> None:
+        listed = "".join(f"  - {{id: {name}, host: {name}.invalid}}\n" for name in workers)
+        path.write_text(f"cluster: {{name: lab}}\nworkers:\n{listed}")
+
+    configure("w")
+    with IrisClient(config=path) as client:
+        with pytest.raises(UsageError, match="no command"):
+            client.submit([])
+        configure("w", "x y")
+        with pytest.raises(ConfigError):
+            client.job("train").status()
+        path.write_text("cluster: {name: lab}\ndefaults: {cpu: 7}\nworkers: [{id: w, host: w.invalid}]\n")
+        client.submit(["true"], name="train", schedule=False)
+    log = (tmp_path / "state" / "events.jsonl").read_text()
+    assert '"resources":{"cpu":7.0}' in log

@@ -11,6 +11,7 @@ import iris_cli
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import clip, count
 from iris_cli.errors import ConfigError
+from iris_cli.files import signature_of
 
 _VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
 _SOURCE = Path(iris_cli.__file__)
@@ -32,7 +33,7 @@ class Configuration:
 
     def changed_config(self) -> ClusterConfig | None:
         """Return the configuration at the first check and after a change; None if it is unchanged or invalid."""
-        signature = _signature_of(self._path)
+        signature = signature_of(self._path)
         if signature == self._signature:
             return None
         self._signature = signature  # set BEFORE reading, so that a change during the read is noticed
@@ -93,14 +94,14 @@ class InstalledProgram:
 
     def __init__(self, program: Sequence[str]) -> None:
         self._program = program
-        self._checked_signature = self._last_signature = _signature_of(_SOURCE)
+        self._checked_signature = self._last_signature = signature_of(_SOURCE)
 
     def new_version(self) -> str:
         """Return the installed version if it differs from the running version and can run a loop; '' otherwise.
 
         A change counts only after two calls have found the same file, because an installation takes a while.
         """
-        signature = _signature_of(_SOURCE)
+        signature = signature_of(_SOURCE)
         if not signature or signature == self._checked_signature:
             return ""
         if signature != self._last_signature:
@@ -115,12 +116,3 @@ class InstalledProgram:
                 checked = output_of([*self._program, "--check"], os.environ, _TIMEOUT)
                 return match[1] if checked is not None and checked.strip() == match[1] else ""
         return ""
-
-
-def _signature_of(path: Path) -> tuple[int, ...]:
-    """Return a value that changes when the file changes; () if it is missing."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
