@@ -112,7 +112,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
         return
     only = ("ATTEMPT", "FETCHED", "NOTE") if output.width < NARROW else ()
     headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "NOTE")
-    output.show(table(headers, map(_cells, found.attempts), only=only))
+    output.show(table(headers, map(_cells, found.attempts), only=only, right=()))
     for line in _problem_lines(found.attempts):
         output.message(line)
     files = sum(row.files for row in found.attempts)

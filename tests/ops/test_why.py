@@ -230,3 +230,11 @@ def test_there_is_no_view_of_the_future(tmp_path: Path) -> None:
     session = session_of(Lab().worker("w"), tmp_path / "state")
     with pytest.raises(UsageError, match="is in the future"):
         cluster_status(session, at="2030-01-01")
+
+
+def test_a_job_that_is_being_set_up_says_so_and_names_its_output(tmp_path: Path) -> None:
+    lab = Lab().slice("a").job("train", tpu="v4-16", setup="pip install .").schedule()
+    session = session_of(lab.reports("train/* preparing").advance("90s"), tmp_path / "state")
+    found = job_status(session, "train")
+    assert {each.why for each in found.tasks} == {"being set up for 1m30s"}
+    assert found.next == why(session, "train").next == "iris logs train"

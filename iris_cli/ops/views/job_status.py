@@ -155,6 +155,8 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
         failed = (each for each in states if states[each].terminal and states[each] is not JobState.SUCCEEDED)
         failed_job = next(failed, None)
         return f"iris status {failed_job}" if failed_job is not None else "iris workers"
+    if state is JobState.PENDING and is_being_set_up(cluster, job):
+        return f"iris logs {job.id}"  # the output of the set-up
     if state is JobState.PENDING:
         return f"iris {'why' if job.held_at is None else 'release'} {job.id}"
     if state is JobState.KILLED:
@@ -166,6 +168,13 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     if job.client:  # the output of an interactive job was on the terminal
         return f"iris history {job.id}"
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
+
+
+def is_being_set_up(cluster: Cluster, job: Job) -> bool:
+    """Return whether a worker sets up an attempt of the job, none of whose tasks is running."""
+    return any(
+        attempt.acknowledged and attempt.started_at is None for _, attempt in cluster.live_attempts_of(job.id)
+    )
 
 
 def has_unhealthy_worker(cluster: Cluster, job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
+from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId, format_duration
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import describe_quiet_attempt
 from iris_cli.core.work_paths import relative_paths
@@ -123,7 +123,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
     if task.state is TaskState.ASSIGNED:
         current = task.attempts[-1]
         if current.acknowledged:
-            return "received by its worker, not started yet"
+            return f"being set up for {format_duration(max(0.0, view.now - current.assigned_at))}"
         return "its worker has not confirmed the start" if current.taken_over else "dispatching"
     if last is not None and last.state is AttemptState.ENDED:
         return last.why or "exit 0, waiting for the other ranks"

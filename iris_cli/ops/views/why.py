@@ -17,7 +17,7 @@ from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
-from iris_cli.ops.views.job_status import has_unhealthy_worker, inherited_from, next_command
+from iris_cli.ops.views.job_status import has_unhealthy_worker, inherited_from, is_being_set_up, next_command
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
@@ -156,6 +156,7 @@ def _why_job(view: View, job: Job) -> Why:
     failure = failure_card(view, job) if state is JobState.FAILED else None
     quiet = waiting.describe_quiet_tasks(job, tasks, view.now)
     has_more = state in _NOT_COMPLETED or quiet or has_unhealthy_worker(view.cluster, job)
+    has_more = has_more or (state is JobState.PENDING and is_being_set_up(view.cluster, job))
     follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
     fields = _tasks_fields(view, job, tasks)
     return Why(
