@@ -153,6 +153,12 @@ def test_a_file_without_line_ends_is_not_read_as_a_whole() -> None:
     assert sum(limit for _, limit in file.calls) < 1000
 
 
+def test_the_end_of_a_last_line_longer_than_what_is_read_is_shown() -> None:
+    file = RemoteFile(b"x" * 100_000 + b"end\n")
+    lines = file.read(LogStream(tail=3))
+    assert "".join(lines).strip("x") == "end"
+
+
 @given(
     st.binary(max_size=300),
     st.lists(st.binary(max_size=80), max_size=6),

@@ -126,8 +126,8 @@ class LogStream:
             if window >= MAX_SEARCH:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
-        if start and b"\n" in data:
-            data = data.partition(b"\n")[2]  # drop the first line, which is incomplete
+        if start:  # drop the first line, which is incomplete, unless there is no other line
+            data = data.partition(b"\n")[2] or data
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _request_range(self, start: int, end: int) -> Requests[bytes]:
