@@ -12,17 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from iris_cli import __version__
-from iris_cli.cli import failures
-from iris_cli.cli.command_types import (
-    WORDS_AFTER_DASHES,
-    Command,
-    Commands,
-    Group,
-    check_seconds,
-    flag,
-    option,
-    usage_error,
-)
+from iris_cli.cli import command_types, failures
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode, NotFoundError, NotWritableError
@@ -36,7 +26,7 @@ iris logs train-1 --follow
 """
 
 
-class Root(Group):
+class Root(command_types.Group):
     """The root group. Its help lists the commands in sections."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -86,7 +76,7 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
         code = parser(tuple(commands))(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
-        invalid = usage_error(error)
+        invalid = command_types.usage_error(error)
         if tuple(commands) == ("run",):  # its other exit codes are those of the program
             invalid.exit_code = ExitCode.NOT_RUN
         raise invalid from None
@@ -98,7 +88,7 @@ def parser(commands: tuple[str, ...]) -> Any:
 
     A process that runs many lines makes each parser once.
     """
-    app = Commands(
+    app = command_types.Commands(
         name="iris",
         cls=Root,
         help="Run jobs on the TPU slices (or any SSH hosts) you already have.",
@@ -114,13 +104,13 @@ def parser(commands: tuple[str, ...]) -> Any:
         if hasattr(module, "COMMANDS"):
             app.add_typer(_group(name, module))
         else:
-            cls = getattr(module, "CLS", Command)
+            cls = getattr(module, "CLS", command_types.Command)
             app.command(name, epilog=module.EXAMPLES, cls=cls)(_function(module, name))
     return typer.main.get_command(app)
 
 
 def _group(name: str, module: Any) -> typer.Typer:
-    group = Commands(name=name, help=module.HELP, epilog=module.EXAMPLES)
+    group = command_types.Commands(name=name, help=module.HELP, epilog=module.EXAMPLES)
     for each, examples in module.COMMANDS.items():
         group.command(each, epilog=examples)(_function(module, each))
     for each, function in getattr(module, "HIDDEN", {}).items():
@@ -139,7 +129,7 @@ def _callback(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def call(context: typer.Context, **options: Any) -> Any:
-        context.obj.words_after_dashes = context.meta.get(WORDS_AFTER_DASHES, ())
+        context.obj.words_after_dashes = context.meta.get(command_types.WORDS_AFTER_DASHES, ())
         return command(context.obj, **options)
 
     signature = inspect.signature(command, eval_str=True)
@@ -159,30 +149,36 @@ def _global_options(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        option(
+        command_types.option(
             "FILE",
             "cluster.yaml to use (default: IRIS_CONFIG, ./cluster.yaml or ~/.config/iris/cluster.yaml).",
         ),
     ] = None,
     state_dir: Annotated[
         Path | None,
-        option("DIR", "State directory (default: IRIS_STATE_DIR, or state/ next to cluster.yaml)."),
+        command_types.option(
+            "DIR", "State directory (default: IRIS_STATE_DIR, or state/ next to cluster.yaml)."
+        ),
     ] = None,
     lock_timeout: Annotated[
         float | None,
-        option(
+        command_types.option(
             "SECONDS",
             "Longest wait for another iris command's lock (default: 10).",
             min=0,
-            callback=check_seconds,
+            callback=command_types.check_seconds,
         ),
     ] = None,
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
-    quiet: Annotated[bool, flag("--quiet -q", "Print only results, warnings and errors.")] = False,
-    no_color: Annotated[bool, flag("--no-color", "No colours.")] = False,
-    _verbose: Annotated[bool, flag("--verbose -v", "Show tracebacks.")] = False,  # read by `app.run`
+    as_json: Annotated[bool, command_types.flag("--json", "Print JSON.")] = False,
+    quiet: Annotated[
+        bool, command_types.flag("--quiet -q", "Print only results, warnings and errors.")
+    ] = False,
+    no_color: Annotated[bool, command_types.flag("--no-color", "No colours.")] = False,
+    _verbose: Annotated[
+        bool, command_types.flag("--verbose -v", "Show tracebacks.")
+    ] = False,  # read by `app.run`
     _show_version: Annotated[
-        bool, flag("--version", "Show the version.", callback=_print_version, is_eager=True)
+        bool, command_types.flag("--version", "Show the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> int:
     iris = context.obj = Context(

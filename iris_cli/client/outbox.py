@@ -17,20 +17,7 @@ from iris_cli.client.records import BOTH, Endpoint, JobStatus, TaskStatus
 from iris_cli.client.request_channel import RequestChannel, unanswered_error
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import AttemptId, JobId, JobRequest, JobState, Limits, RequestId, parse_task_id
-from iris_cli.core.messages.requests import (
-    MAX_LOG_PIECE,
-    Cancel,
-    Endpoints,
-    Logs,
-    Refusal,
-    RegisterEndpoint,
-    RemoveEndpoint,
-    Request,
-    Status,
-    Submit,
-    Wait,
-    check_no_deadlock,
-)
+from iris_cli.core.messages import requests as messages
 from iris_cli.decoding import prepare_type
 from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
 from iris_cli.ops.logs.log_reading import LineCutter, LogLine, LogText
@@ -61,7 +48,7 @@ class Outbox:
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None and request.job_script is None:
-            return self.ask(Submit(job=request), request_id)
+            return self.ask(messages.Submit(job=request), request_id)
         from iris_cli.journal.files.workspaces import Workspaces
         from iris_cli.ops.workspace.pack import pack_files, tar_chunks
 
@@ -73,18 +60,18 @@ class Outbox:
             own_paths=(self._task_dir.resolve(),),
         )
         packed = replace(request, workdir=None, job_script=None, workspace=workspace)
-        answer = self.ask(Submit(job=packed), request_id)
+        answer = self.ask(messages.Submit(job=packed), request_id)
         with suppress(NotWritableError):  # the file is then deleted with the task's directory
             store.remove(workspace.hash)
         return answer
 
-    def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
+    def ask(self, request: messages.Request, request_id: str | None = None) -> Mapping[str, Any]:
         """Return the answer to a request as decoded JSON. Raises the error in the answer, or UnansweredError."""
         return self._channel.ask(request, self._answer_timeout, request_id)
 
     def check_no_deadlock(self, job: str) -> None:
         """Raise UsageError if this task's job is `job` or its descendant, because `job` can't end before this task."""
-        check_no_deadlock(os.environ.get("IRIS_JOB_ID", ""), job)
+        messages.check_no_deadlock(os.environ.get("IRIS_JOB_ID", ""), job)
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
         found = self.final_answers(jobs, timeout)
@@ -94,10 +81,12 @@ class Outbox:
         """Wait for jobs. Return the final status of each job; None if the job is open after `timeout` seconds."""
         for job in jobs:
             self.check_no_deadlock(job)
-        return self._channel.ask_all([Wait(job=job) for job in jobs], self._channel.deadline(timeout))
+        return self._channel.ask_all(
+            [messages.Wait(job=job) for job in jobs], self._channel.deadline(timeout)
+        )
 
     def status(self, job: str) -> JobStatus:
-        return job_status(self.ask(Status(job=JobId(job))))
+        return job_status(self.ask(messages.Status(job=JobId(job))))
 
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
@@ -114,7 +103,7 @@ class Outbox:
         """
         streamed: list[StreamedTask] | None = None
         while True:
-            (answer,) = self._channel.ask_all([Status(job=job)], until)
+            (answer,) = self._channel.ask_all([messages.Status(job=job)], until)
             if answer is None:
                 return None
             status = job_status(answer)
@@ -161,7 +150,7 @@ class Outbox:
         """Return the last `tail` lines (None: all lines). If possible, read only the end of a long file."""
         lines: list[LogLine] = []
         if tail is not None:
-            cursor.offset = -MAX_LOG_PIECE
+            cursor.offset = -messages.MAX_LOG_PIECE
             lines = self._read_pieces(cursor)
             if cursor.first_offset and len(lines) <= tail:
                 cursor, lines = cursor.at_offset(max(0, cursor.size - _MAX_READ_BACK)), []
@@ -180,7 +169,7 @@ class Outbox:
         return found
 
     def cancel(self, job: str, reason: str) -> bool:
-        return bool(self.ask(Cancel(job=JobId(job), reason=reason))["cancelled"])
+        return bool(self.ask(messages.Cancel(job=JobId(job), reason=reason))["cancelled"])
 
     def retry(self, what: str) -> int:
         raise UsageError(
@@ -189,14 +178,14 @@ class Outbox:
         )
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
-        asked = Endpoints(job=None if job is None else JobId(job))
+        asked = messages.Endpoints(job=None if job is None else JobId(job))
         return tuple(map(endpoint, self.ask(asked)["endpoints"]))
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:
-        self.ask(RegisterEndpoint(name=name, port=port, metadata=metadata))
+        self.ask(messages.RegisterEndpoint(name=name, port=port, metadata=metadata))
 
     def remove_endpoint(self, name: str) -> bool:
-        return bool(self.ask(RemoveEndpoint(name=name))["removed"])
+        return bool(self.ask(messages.RemoveEndpoint(name=name))["removed"])
 
     def close(self) -> None:
         """Do nothing, because this client has no connections."""
@@ -283,10 +272,10 @@ class Cursor(Struct):
     def ask(self) -> None:
         """Request the next pieces: at most AHEAD pieces up to the known size, and one piece if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
-        starts = range(self.offset, end, MAX_LOG_PIECE)
+        starts = range(self.offset, end, messages.MAX_LOG_PIECE)
         task = parse_task_id(self.task)
         self._requests = [
-            self.channel.put(Logs(task=task, stream=self.stream, offset=start, attempt=self.attempt))
+            self.channel.put(messages.Logs(task=task, stream=self.stream, offset=start, attempt=self.attempt))
             for start in starts[:AHEAD]
         ]
 
@@ -299,7 +288,7 @@ class Cursor(Struct):
             if answer is None:
                 self.drop_requests()
                 return None
-            if isinstance(answer, Refusal):
+            if isinstance(answer, messages.Refusal):
                 self.refusal = answer.error()
                 break
             piece = base64.b64decode(answer["data"], validate=True)
@@ -308,7 +297,7 @@ class Cursor(Struct):
                 self.offset = self.first_offset = int(answer["offset"])
             data += piece
             self.at_end = self.offset + len(data) >= self.size
-            if self.at_end or len(piece) < MAX_LOG_PIECE:
+            if self.at_end or len(piece) < messages.MAX_LOG_PIECE:
                 break  # a short piece leaves a gap before the next piece
         self.drop_requests()
         self.offset += len(data)

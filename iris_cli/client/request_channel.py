@@ -14,22 +14,13 @@ from typing import Any
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
 from iris_cli.core import RequestId, format_duration
-from iris_cli.core.messages.requests import (
-    MAX_WAITS,
-    Answer,
-    Cancel,
-    Refusal,
-    RegisterEndpoint,
-    RemoveEndpoint,
-    Request,
-    Submit,
-)
+from iris_cli.core.messages import requests as messages
 from iris_cli.core.text import request_name
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.inside.requests import OtherRequestError, RequestFiles, wait_for_answers
 
-CHANGING_REQUESTS = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
+CHANGING_REQUESTS = (messages.Submit, messages.Cancel, messages.RegisterEndpoint, messages.RemoveEndpoint)
 """Requests that change something. All other requests only read."""
 
 _id_lock = threading.Lock()
@@ -52,7 +43,7 @@ class RequestChannel(RequestFiles):
         self.clock = clock
 
     def ask(
-        self, request: Request, timeout: float | None, request_id: str | None = None
+        self, request: messages.Request, timeout: float | None, request_id: str | None = None
     ) -> Mapping[str, Any]:
         """Send a request and wait for its result.
 
@@ -71,7 +62,7 @@ class RequestChannel(RequestFiles):
             raise unanswered_error(timeout, name if is_change else "")
         return _result(answer)
 
-    def put(self, request: Request, request_id: str | None = None) -> RequestId:
+    def put(self, request: messages.Request, request_id: str | None = None) -> RequestId:
         """Write a request durably, unless it already exists or was answered. Return its id.
 
         Raises NotWritableError. Raises UsageError if the id is invalid or belongs to another request.
@@ -93,20 +84,22 @@ class RequestChannel(RequestFiles):
             raise NotWritableError(problem, hint=f"df -h {self.outbox}") from error
         return name
 
-    def ask_all(self, requests: Sequence[Request], until: float | None) -> list[Mapping[str, Any] | None]:
+    def ask_all(
+        self, requests: Sequence[messages.Request], until: float | None
+    ) -> list[Mapping[str, Any] | None]:
         """Wait for the results of read-only requests like `wait`. Raises the first error that an answer contains.
 
         Sends only MAX_WAITS requests at a time, because iris refuses more waits.
         """
-        starts = range(0, len(requests), MAX_WAITS)
+        starts = range(0, len(requests), messages.MAX_WAITS)
         return [
             answer
             for start in starts
-            for answer in self._ask_together(requests[start : start + MAX_WAITS], until)
+            for answer in self._ask_together(requests[start : start + messages.MAX_WAITS], until)
         ]
 
     def _ask_together(
-        self, requests: Sequence[Request], until: float | None
+        self, requests: Sequence[messages.Request], until: float | None
     ) -> list[Mapping[str, Any] | None]:
         names = [self.put(request) for request in requests]
         try:
@@ -120,16 +113,20 @@ class RequestChannel(RequestFiles):
         """Return the monotonic time after `timeout` seconds; None if `timeout` is None."""
         return None if timeout is None else self.clock.monotonic() + timeout
 
-    def wait(self, names: Sequence[RequestId], until: float | None) -> list[Answer | None]:
+    def wait(self, names: Sequence[RequestId], until: float | None) -> list[messages.Answer | None]:
         """Wait for answers until the monotonic time `until` or the first refusal. Return None for a missing answer.
 
         Raises IrisError if an answer can't be read.
         """
         return wait_for_answers(
-            names, until, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
+            names,
+            until,
+            self.read_if_answered,
+            lambda answer: isinstance(answer, messages.Refusal),
+            self.clock,
         )
 
-    def read_if_answered(self, name: RequestId) -> Answer | None:
+    def read_if_answered(self, name: RequestId) -> messages.Answer | None:
         """Return the answer to a request; None if it has not arrived yet."""
         try:
             raw = self.answer(name)
@@ -146,9 +143,9 @@ def new_request_id() -> RequestId:
         return RequestId(f"{_last_id:020d}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
 
 
-def _result(answer: Answer) -> Mapping[str, Any]:
+def _result(answer: messages.Answer) -> Mapping[str, Any]:
     """Return the result in an answer. If the answer is a refusal, raise its error."""
-    if isinstance(answer, Refusal):
+    if isinstance(answer, messages.Refusal):
         raise answer.error()
     return answer
 

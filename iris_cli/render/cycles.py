@@ -19,9 +19,8 @@ from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge, reason_words
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import fold, group_by_text
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, ReasonKind
@@ -117,15 +116,15 @@ def placement_lines(result: CycleResult) -> Iterator[str]:
     """Yield a line for each job with placed tasks, and for each reason with its unschedulable or pending tasks."""
     for _, group in groupby(result.assigned, key=lambda each: each.task.job):
         placed = list(group)
-        where = fold(each.worker for each in placed)
-        yield f"assigned {fold(str(each.task) for each in placed)} to {where}"
+        where = tables.fold(each.worker for each in placed)
+        yield f"assigned {tables.fold(str(each.task) for each in placed)} to {where}"
     for why, tasks in unschedulable_tasks(result.plan).items() if result.plan else ():
         if tasks:
-            yield f"{fold(map(str, tasks))} UNSCHEDULABLE: {why}"
+            yield f"{tables.fold(map(str, tasks))} UNSCHEDULABLE: {why}"
     waiting = result.plan.waiting.items() if result.plan else ()
     reasons_by_key = ((str(key), reason_words(reasons) or "no reason known") for key, reasons in waiting)
-    for keys, why in group_by_text(reasons_by_key):
-        yield f"pending {fold(keys)}: {why}"
+    for keys, why in tables.group_by_text(reasons_by_key):
+        yield f"pending {tables.fold(keys)}: {why}"
 
 
 def unschedulable_tasks(plan: Plan) -> dict[str, list[TaskId]]:
@@ -175,7 +174,7 @@ class LoopLog:
     def write(self, *lines: str) -> None:
         from iris_cli.ops.loop.start import write_loop_log
 
-        write_loop_log(map(clean_line, lines), self._now())
+        write_loop_log(map(layout.clean_line, lines), self._now())
 
     def record(self, cluster: Cluster, loop_pass: LoopPass) -> None:
         """Write the lines of a pass, without the lines of the previous pass."""

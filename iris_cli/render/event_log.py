@@ -14,9 +14,8 @@ from iris_cli.journal.log.position import Fault
 from iris_cli.journal.log.verify import SalvageReport, VerifyReport
 from iris_cli.ops.event_rows import Row
 from iris_cli.ops.views.history import History
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Table, Text
-from iris_cli.render.tables import NARROW, clock_time, table, text
 
 
 class Sound(Struct, frozen=True):
@@ -153,20 +152,20 @@ def show_history(output: Output, history: History) -> None:
     output.view(history, history.messages, names, lambda: _history(history, output.width))
 
 
-def _history(history: History, width: int) -> Iterator[Text | Table]:
-    yield from (text(message, "bold red") for message in history.messages)
+def _history(history: History, width: int) -> Iterator[layout.Text | layout.Table]:
+    yield from (tables.text(message, "bold red") for message in history.messages)
     if history.archived:
         words = f"events before seq {history.archived + 1} are in the archive: add --all"
-        yield text(words, "dim")
+        yield tables.text(words, "dim")
     if history.earlier:
         what = count(history.earlier, f"earlier {'event' if history.subject else 'transaction'}")
-        yield text(f"{what} not shown: --limit 0 shows all events", "dim")
+        yield tables.text(f"{what} not shown: --limit 0 shows all events", "dim")
     if not history.entries:
-        yield text("no events yet", "dim")
+        yield tables.text("no events yet", "dim")
         return
-    rows = ((clock_time(each.at), str(each.seq), each.text, each.actor) for each in history.entries)
-    only = ("TIME (UTC)", "WHAT") if width < NARROW else ()
-    yield table(("TIME (UTC)", "SEQ", "WHAT", "BY"), rows, only=only)
+    rows = ((tables.clock_time(each.at), str(each.seq), each.text, each.actor) for each in history.entries)
+    only = ("TIME (UTC)", "WHAT") if width < tables.NARROW else ()
+    yield tables.table(("TIME (UTC)", "SEQ", "WHAT", "BY"), rows, only=only)
 
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:

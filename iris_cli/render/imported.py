@@ -10,9 +10,8 @@ from msgspec import Struct
 from iris_cli.core import WorkerId, count
 from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, ended_jobs
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import clean_line
-from iris_cli.render.tables import fold, group_by_text
 
 _MAX_SKIPPED = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -63,7 +62,7 @@ def show_written(output: Output, proposal: Proposal) -> None:
 
 
 def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
-    output.done(f"forgot {count(len(machines), 'old VM')}: {fold(each.worker for each in machines)}")
+    output.done(f"forgot {count(len(machines), 'old VM')}: {tables.fold(each.worker for each in machines)}")
 
 
 def show_next(output: Output, proposal: Proposal) -> None:
@@ -93,7 +92,7 @@ def _show_line(output: Output, line: str) -> None:
         from rich.text import Text
 
         # Do not wrap lines, because the output is a patch.
-        output.console.print(Text(clean_line(line), style), soft_wrap=True)
+        output.console.print(Text(layout.clean_line(line), style), soft_wrap=True)
     else:
         output.line(line)
 
@@ -115,8 +114,8 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
     if len(plan.skipped) > _MAX_SKIPPED:
         yield f"{len(plan.skipped) - _MAX_SKIPPED} more skipped: --json lists all"
-    for names, note in group_by_text(plan.notes):
-        yield f"{fold(names)}: {note}" if any(names) else note
+    for names, note in tables.group_by_text(plan.notes):
+        yield f"{tables.fold(names)}: {note}" if any(names) else note
     for name, changes in plan.updated.items():
         if changes:
             yield f"{name}: changed {', '.join(changes)}"
@@ -127,8 +126,8 @@ def _notes(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterat
             yield f"{machine.worker}: not forgotten, {machine.kept} was placed there since then"
     with_attempts = [each for each in machines if each.ended_attempts]
     if with_attempts:
-        jobs = fold(ended_jobs(with_attempts))
+        jobs = tables.fold(ended_jobs(with_attempts))
         attempts = count(sum(len(each.ended_attempts) for each in with_attempts), "attempt")
         yield f"{attempts} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
-        yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
+        yield f"no longer listed: {tables.fold(plan.gone)} (--prune removes them)"

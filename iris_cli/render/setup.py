@@ -14,9 +14,8 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.ops.setup.next_steps import NextSteps, Situation, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_display_order
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Table, Text
-from iris_cli.render.tables import fold, text
 from iris_cli.render.views.status import header
 
 if TYPE_CHECKING:
@@ -114,18 +113,18 @@ def show_next_steps(output: Output, found: NextSteps) -> None:
         for step in found.steps:
             output.line(step.command)
     else:
-        output.show(*_head(found), text(""))
+        output.show(*_head(found), tables.text(""))
         steps = [*found.steps, Step(command="iris --help", words="all commands")]
         for step in steps:
             if len(step.command) > _MAX_COMMAND_WIDTH:
                 output.line(f"  {step.command}")  # never wrapped: users paste it
                 output.show(_words(step, "    "))
         rows = [
-            [text(f"  {step.command}", "bold"), _words(step)]
+            [tables.text(f"  {step.command}", "bold"), _words(step)]
             for step in steps
             if len(step.command) <= _MAX_COMMAND_WIDTH
         ]
-        output.show(Table(styles=("", ""), rows=rows))
+        output.show(layout.Table(styles=("", ""), rows=rows))
 
 
 def _document(found: NextSteps) -> NextStepsDocument:
@@ -143,19 +142,19 @@ def _document(found: NextSteps) -> NextStepsDocument:
     )
 
 
-def _head(found: NextSteps) -> list[Text | Table]:
+def _head(found: NextSteps) -> list[layout.Text | layout.Table]:
     if found.status is None:
-        return [text(found.words, "bold")]
+        return [tables.text(found.words, "bold")]
     status = found.status
     words = [word_of(job.display).lower() for job in in_display_order(status.jobs) if not job.state.terminal]
     counts = {**Counter(words), "ended": _counts(status).ended}
     jobs = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
-    return [header(status), text(f"jobs: {jobs or 'none'}")]
+    return [header(status), tables.text(f"jobs: {jobs or 'none'}")]
 
 
-def _words(step: Step, indent: str = "") -> Text:
-    workers = f"{fold(list(step.workers))}: " if len(step.workers) > 1 else ""
-    return text(f"{indent}{workers}{step.words}", "red" if step.urgent else "dim")
+def _words(step: Step, indent: str = "") -> layout.Text:
+    workers = f"{tables.fold(list(step.workers))}: " if len(step.workers) > 1 else ""
+    return tables.text(f"{indent}{workers}{step.words}", "red" if step.urgent else "dim")
 
 
 def _counts(status: ClusterStatus) -> JobCounts:

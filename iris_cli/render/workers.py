@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from iris_cli.core import WorkerCondition, count, format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
-from iris_cli.render import tables
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Renderable, Text
 
 _COLUMNS = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
 _TEXT_WIDTH = 20  # columns in which a long text of jobs or notes can be wrapped
@@ -19,7 +18,7 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
 
 
 def show_worker(output: Output, view: WorkerView) -> None:
-    def draw() -> list[Renderable]:
+    def draw() -> list[layout.Renderable]:
         cycles = tables.cycle_words(view.cycles, view.at)
         return [
             *tables.banner(view.messages, view.cycles),
@@ -29,7 +28,7 @@ def show_worker(output: Output, view: WorkerView) -> None:
     output.view(view, view.messages, [view.details.worker.id], draw)
 
 
-def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
+def _inventory(inventory: Inventory, width: int) -> Iterator[layout.Renderable]:
     yield from tables.banner(inventory.messages, inventory.cycles)
     yield tables.cycle_words(inventory.cycles, inventory.at)
     if not inventory.workers:
@@ -100,15 +99,15 @@ def memory(row: WorkerRow) -> str:
 
 
 def worker_tables(
-    details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str]
-) -> list[Renderable]:
+    details: WorkerDetails, cycles: layout.Text, width: int, occupied: Sequence[str]
+) -> list[layout.Renderable]:
     """Return the worker's status, the reasons why it rejects tasks, its warnings, facts and attempts.
 
     `cycles`: text about what runs cycles. `occupied`: kinds of tasks that the worker rejects now, with reasons.
     """
     row = details.worker
-    head = Text.assemble(tables.text(row.id, "bold"), "  ", tables.state(row.status))
-    parts: list[Renderable] = [head, cycles]
+    head = layout.Text.assemble(tables.text(row.id, "bold"), "  ", tables.state(row.status))
+    parts: list[layout.Renderable] = [head, cycles]
     parts += [tables.text(f"accepts no tasks: {why}", "yellow") for why in row.refuses]
     parts += [tables.text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
     parts += [tables.text(f"accepts no {why}", "yellow") for why in occupied]
@@ -176,7 +175,7 @@ def _address(details: WorkerDetails) -> str:
     return f"{user}{connection.host}{port}{jump}"
 
 
-def _claims(details: WorkerDetails, width: int) -> Renderable:
+def _claims(details: WorkerDetails, width: int) -> layout.Renderable:
     rows = (
         (
             str(claim.attempt),

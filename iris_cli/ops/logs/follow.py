@@ -9,14 +9,8 @@ from msgspec import Struct, field, structs
 
 from iris_cli.core import Attempt, Cluster, Task, TaskId, TaskState, WorkerId
 from iris_cli.core.ids import is_attempt_name
+from iris_cli.ops.logs import logs
 from iris_cli.ops.logs.log_reading import LogLine, LogText, Query, Reading, by_worker, poll_worker, take_turns
-from iris_cli.ops.logs.logs import (
-    has_output_on_worker,
-    no_files_words,
-    no_output_reason,
-    not_started_words,
-    other_output,
-)
 from iris_cli.ops.loop.foreground import CycleRunner
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
@@ -91,7 +85,7 @@ class Follower:
             task.id: self._follow(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }
         self._first = Step(
-            notes=[(task.id, not_started_words(view, task)) for task, attempt in chosen if not attempt]
+            notes=[(task.id, logs.not_started_words(view, task)) for task, attempt in chosen if not attempt]
         )
 
     @property
@@ -165,9 +159,11 @@ class Follower:
         ]
 
     def _finish_attempts_without_worker(self, cluster: Cluster, step: Step) -> None:
-        for followed in self._select(lambda each: not has_output_on_worker(cluster, each.reading.attempt)):
+        for followed in self._select(
+            lambda each: not logs.has_output_on_worker(cluster, each.reading.attempt)
+        ):
             attempt = cluster.attempt(followed.reading.id)
-            self._finish(cluster, followed, step, no_output_reason(attempt, None))
+            self._finish(cluster, followed, step, logs.no_output_reason(attempt, None))
 
     def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
         """Poll the workers that are due, one call each."""
@@ -227,7 +223,7 @@ class Follower:
             pause = min(2.0 ** min(followed.failures, 10), _MAX_BACKOFF)
             followed.poll_after = self._session.clock.monotonic() + pause
             if not ended and followed.failures == 1:
-                why = no_output_reason(reading.attempt, reading.silence)
+                why = logs.no_output_reason(reading.attempt, reading.silence)
                 step.notes.append((reading.id.task, f"{why}; trying again"))
         elif followed.failures:
             followed.failures = 0
@@ -239,9 +235,9 @@ class Follower:
             return
         if reading.silence is not None:
             if followed.failures >= MAX_TRIES:
-                self._finish(cluster, followed, step, no_output_reason(reading.attempt, reading.silence))
+                self._finish(cluster, followed, step, logs.no_output_reason(reading.attempt, reading.silence))
         elif reading.is_gone and not followed.printed:
-            self._finish(cluster, followed, step, no_files_words(reading.attempt))
+            self._finish(cluster, followed, step, logs.no_files_words(reading.attempt))
         elif reading.at_end:
             self._finish(cluster, followed, step)
 
@@ -251,9 +247,11 @@ class Follower:
         followed.done = True
         if why:
             attempt = cluster.attempt(reading.id)
-            output = other_output(self._session, reading, attempt, why, has_shown_output=followed.printed)
+            output = logs.other_output(
+                self._session, reading, attempt, why, has_shown_output=followed.printed
+            )
             self._other_texts.append(_with_last_line(output.texts, reading))
-            if output.has_texts or why != no_files_words(attempt):
+            if output.has_texts or why != logs.no_files_words(attempt):
                 step.notes.append((reading.id.task, output.note))
             self.cut_short = self.cut_short or (reading.silence is not None and not output.has_end)
         else:

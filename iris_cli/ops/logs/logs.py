@@ -7,17 +7,7 @@ from msgspec import Struct, field
 from iris_cli.core import Attempt, Cluster, Job, Task, TaskId, WorkerId, format_duration, group_pairs
 from iris_cli.core.messages.observations import Silence
 from iris_cli.journal.files.pulled_logs import PulledLogs
-from iris_cli.ops.logs.log_reading import (
-    LineCutter,
-    LogLine,
-    LogStream,
-    LogText,
-    Query,
-    Reading,
-    last_lines,
-    read,
-    take_turns,
-)
+from iris_cli.ops.logs import log_reading
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.outcomes.causes import end_words
 from iris_cli.ops.session import Session
@@ -34,7 +24,7 @@ class OtherOutput(Struct, frozen=True, kw_only=True):
     from a pulled copy. `has_end`: the end of the output is present.
     """
 
-    texts: Iterable[LogText] = ()
+    texts: Iterable[log_reading.LogText] = ()
     has_texts: bool = False
     note: str = ""
     kept: bool = False
@@ -43,7 +33,7 @@ class OtherOutput(Struct, frozen=True, kw_only=True):
 
 
 def other_output(
-    session: Session, reading: Reading, attempt: Attempt, why: str, *, has_shown_output: bool
+    session: Session, reading: log_reading.Reading, attempt: Attempt, why: str, *, has_shown_output: bool
 ) -> OtherOutput:
     """Return the output of an attempt from other sources. `why`: the reason why its worker can't be polled.
 
@@ -79,7 +69,7 @@ def other_output(
     return OtherOutput(note=f"{why}; the end of its output is missing" if has_shown_output else why)
 
 
-def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
+def _ends_like(logs: PulledLogs, reading: log_reading.Reading, log_tail: str) -> bool:
     """Return True if the log tail ends like the pulled copy of `err`, or like the copy of `out` if `err` is empty."""
     for name in ("err", "out"):
         if size := logs.size(reading.id, name):
@@ -89,13 +79,13 @@ def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
     return False
 
 
-def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
+def _pulled_texts(logs: PulledLogs, reading: log_reading.Reading, name: str) -> Iterator[log_reading.LogText]:
     """Yield the lines of one stream in a pulled copy that were not read yet, in pieces. Raises NotWritableError."""
     stream, end = reading.streams[name], logs.end(reading.id, name)
     end_offset, end_data = end or (0, b"")
     size = end_offset + len(end_data) if end else logs.size(reading.id, name)
     if not stream.offset:  # nothing was read, perhaps because the worker reported an empty file
-        stream = reading.streams[name] = LogStream(reading.query.tail)
+        stream = reading.streams[name] = log_reading.LogStream(reading.query.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
         start = max(end_offset, offset if offset >= 0 else size + offset)
@@ -109,11 +99,11 @@ def _pulled_texts(logs: PulledLogs, reading: Reading, name: str) -> Iterator[Log
         yield reading.text(name, rest)
 
 
-def _log_tail_text(reading: Reading, log_tail: str) -> LogText:
+def _log_tail_text(reading: log_reading.Reading, log_tail: str) -> log_reading.LogText:
     """Return the log tail as a text of the first stream. In the log tail, both streams are mixed."""
-    cutter = LineCutter()
+    cutter = log_reading.LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
-    return reading.text(next(iter(reading.streams)), last_lines(text, reading.query.tail))
+    return reading.text(next(iter(reading.streams)), log_reading.last_lines(text, reading.query.tail))
 
 
 class TaskLog(Struct, frozen=True, kw_only=True):
@@ -128,7 +118,7 @@ class TaskLog(Struct, frozen=True, kw_only=True):
     state: str
     attempt: int | None = None
     worker: WorkerId | None = None
-    lines: tuple[LogLine, ...] = ()
+    lines: tuple[log_reading.LogLine, ...] = ()
     note: str = ""
     kept: bool = False
     pulled: bool = False
@@ -139,11 +129,13 @@ class TaskLog(Struct, frozen=True, kw_only=True):
 class LogFetch:
     """Reads the present logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
 
-    def __init__(self, session: Session, name: str, query: Query) -> None:
+    def __init__(self, session: Session, name: str, query: log_reading.Query) -> None:
         self._session, self._view = session, load_view(session)
         self._tasks = select_tasks(self._view.cluster, name, ranks=query.ranks, attempt=query.attempt)
         self._readings = {
-            task.id: Reading(task.id, attempt, query) for task, attempt in self._tasks if attempt is not None
+            task.id: log_reading.Reading(task.id, attempt, query)
+            for task, attempt in self._tasks
+            if attempt is not None
         }
         self._begun: set[TaskId] = set()  # tasks with output that was already returned
         self._other_outputs: dict[TaskId, OtherOutput] = {}
@@ -152,12 +144,12 @@ class LogFetch:
     def tasks(self) -> int:
         return len(self._tasks)
 
-    def turns(self) -> Iterator[list[LogText]]:
+    def turns(self) -> Iterator[list[log_reading.LogText]]:
         """Yield the next piece of each log, until all available output has been read."""
         cluster = self._view.cluster
         unread = [each for each in self._readings.values() if has_output_on_worker(cluster, each.attempt)]
         while unread:
-            turn = read(self._session, cluster, unread)
+            turn = log_reading.read(self._session, cluster, unread)
             texts = [text for reading in turn for text in reading.texts]
             self._begun |= {text.attempt.task for text in texts}
             yield texts
@@ -169,9 +161,9 @@ class LogFetch:
                     self._session, reading, reading.attempt, why, has_shown_output=has_shown_output
                 )
                 self._other_outputs[task] = output
-        yield from take_turns([each.texts for each in self._other_outputs.values()])
+        yield from log_reading.take_turns([each.texts for each in self._other_outputs.values()])
 
-    def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
+    def logs(self, texts: Mapping[TaskId, list[log_reading.LogText]]) -> list[TaskLog]:
         """Return the logs by task index. `texts` are the texts of all `turns`, by task."""
         return [
             TaskLog(task=task.id, state=task.state, note=not_started_words(self._view, task))
@@ -180,7 +172,7 @@ class LogFetch:
             for task, _ in self._tasks
         ]
 
-    def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
+    def _log(self, task: Task, reading: log_reading.Reading, texts: list[log_reading.LogText]) -> TaskLog:
         """Return the log of a task. `texts`: output that was not printed yet."""
         attempt, other = reading.attempt, self._other_outputs.get(task.id)
         note = other.note if other is not None else ""
@@ -204,7 +196,7 @@ class LogFetch:
         )
 
 
-def fetch(session: Session, name: str, query: Query) -> list[TaskLog]:
+def fetch(session: Session, name: str, query: log_reading.Query) -> list[TaskLog]:
     """Return the logs of a job, a task or an attempt, by task index. Raises NotFoundError, UsageError."""
     log_fetch = LogFetch(session, name, query)
     return log_fetch.logs(
@@ -241,7 +233,7 @@ def no_files_words(attempt: Attempt) -> str:
     return f"no files left on worker {attempt.worker}"
 
 
-def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
+def _why_not_from_worker(cluster: Cluster, reading: log_reading.Reading) -> str:
     """Return why output must come from another source; "" if the worker has it, or if the attempt never started."""
     attempt = reading.attempt
     if _is_unreachable(cluster, reading):
@@ -250,13 +242,15 @@ def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
     return no_files_words(attempt) if reading.is_gone and attempt.end is not None else ""
 
 
-def _is_unreachable(cluster: Cluster, reading: Reading) -> bool:
+def _is_unreachable(cluster: Cluster, reading: log_reading.Reading) -> bool:
     return reading.silence is not None or not has_output_on_worker(cluster, reading.attempt)
 
 
-def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
+def _lines(
+    texts: Sequence[log_reading.LogText], reading: log_reading.Reading
+) -> tuple[log_reading.LogLine, ...]:
     """Return the requested number of last lines of each stream."""
-    found: list[LogLine] = []
+    found: list[log_reading.LogLine] = []
     for name in reading.streams:
         lines = [line for text in texts if text.stream == name for line in text.lines()]
         found += lines if reading.query.tail is None else lines[max(0, len(lines) - reading.query.tail) :]

@@ -11,21 +11,10 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views import report as figures
+from iris_cli.render import tables
 from iris_cli.render.as_json import json_time
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Table, Text
-from iris_cli.render.tables import (
-    NARROW,
-    Row,
-    clock_time,
-    duration,
-    facts,
-    folded_rows,
-    next_line,
-    resubmission_words,
-    table,
-    text,
-)
 
 _MAX_ROWS = 10  # maximum number of labels, of hosts and of jobs with a row; the HTML page has more rows
 
@@ -145,25 +134,28 @@ def show_report(output: Output, report: figures.Report) -> None:
 
 def _summary(report: figures.Report, width: int) -> list[Text | Table]:
     used = figures.uses(report)
-    narrow = width < NARROW
-    parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
-    parts += [_header(report), text(""), _figures(report, used)]
+    narrow = width < tables.NARROW
+    parts: list[Text | Table] = [tables.text(message, "bold red") for message in report.messages]
+    parts += [_header(report), tables.text(""), _figures(report, used)]
     for section in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
-        parts += [text(""), *section] if section else []
+        parts += [tables.text(""), *section] if section else []
     command = "iris report --html report.html" if report.jobs else "iris launch -- COMMAND"
-    return [*parts, text(""), next_line(command)]
+    return [*parts, tables.text(""), tables.next_line(command)]
 
 
 def _header(report: figures.Report) -> Text:
-    span = f"{clock_time(report.since)} to {clock_time(report.at)} UTC"
+    span = f"{tables.clock_time(report.since)} to {tables.clock_time(report.at)} UTC"
     return Text.assemble(
-        text(report.name, "bold"), "  ", span, (f" ({duration(report.at - report.since)})", "dim")
+        tables.text(report.name, "bold"),
+        "  ",
+        span,
+        (f" ({tables.duration(report.at - report.since)})", "dim"),
     )
 
 
 def _figures(report: figures.Report, used: Sequence[figures.Use]) -> Table:
     if not report.jobs:
-        return facts([("jobs", "none")])
+        return tables.facts([("jobs", "none")])
     everything = figures.total(report.jobs)
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.tries - job.retries for job in report.jobs)
@@ -171,13 +163,12 @@ def _figures(report: figures.Report, used: Sequence[figures.Use]) -> Table:
     wasted_share = share(everything.wasted, everything.chip_seconds)
     share_words = share_of_available(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
-    waited = (
-        f"per job: median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
-    )
+    median, longest = map(tables.duration, (everything.waited_median, everything.waited_most))
+    waited = f"per job: median {median}, longest {longest}"
     attempts = count(sum(use.attempts for use in used), "attempt")
     retry_words = f"{retries:,} after failures, {preemptions:,} after lost hosts"
     wasted = f"{hours(everything.wasted)} chip-hours, {wasted_share} of those used" if wasted_share else ""
-    return facts(
+    return tables.facts(
         [
             ("jobs", f"{_jobs_in_words(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
@@ -207,12 +198,12 @@ def _labels(report: figures.Report, narrow: bool) -> list[Text | Table]:
             each.name or "(no label)",
             f"{each.jobs:,}",
             *_hours_cells(each),
-            duration(each.waited_median),
-            duration(each.waited_most),
+            tables.duration(each.waited_median),
+            tables.duration(each.waited_most),
         )
         for each in sums[:_MAX_ROWS]
     ]
-    return [table(headers, rows, only=only, right=_RIGHT), *_more_words(len(sums), "label")]
+    return [tables.table(headers, rows, only=only, right=_RIGHT), *_more_words(len(sums), "label")]
 
 
 def _hours_cells(each: figures.Sum) -> tuple[str, str, str]:
@@ -227,7 +218,7 @@ def _hours_text(seconds: float) -> str:
 
 def _more_words(number: int, noun: str) -> Iterator[Text]:
     if number > _MAX_ROWS:
-        yield text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
+        yield tables.text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
 
 
 def _ends(report: figures.Report) -> list[Text | Table]:
@@ -241,19 +232,19 @@ def _ends(report: figures.Report) -> list[Text | Table]:
         for each in figures.ends(report.jobs)
     ]
     headers = ("OUTCOME", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
-    return [table(headers, rows, right=_RIGHT)] if rows else []
+    return [tables.table(headers, rows, right=_RIGHT)] if rows else []
 
 
 def _hosts(used: Sequence[figures.Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Hosts with equal rows share a row."""
-    rows = folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
+    rows = tables.folded_rows(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     each = " EACH" if len(rows) < len(used) else ""
     headers = ("HOST", "SLICE", "TIME IN USE", f"ATTEMPTS{each}", f"LOST ATTEMPTS{each}")
-    tables: list[Text | Table] = [table(headers, rows[:_MAX_ROWS], right=_RIGHT)] if rows else []
-    return [*tables, *_more_words(len(rows), "host")]
+    parts: list[Text | Table] = [tables.table(headers, rows[:_MAX_ROWS], right=_RIGHT)] if rows else []
+    return [*parts, *_more_words(len(rows), "host")]
 
 
-def _host_cells(use: figures.Use) -> Row:
+def _host_cells(use: figures.Use) -> tables.Row:
     busy = share(use.busy_seconds, use.worker.seconds)
     return use.worker.slice or "", busy, f"{use.attempts:,}" if use.attempts else "", str(use.lost or "")
 
@@ -265,13 +256,13 @@ def _most_used(report: figures.Report, narrow: bool) -> list[Text | Table]:
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [_job_cells(job, sums) for job, sums in costs[:_MAX_ROWS]]
-    tables: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
-    return [*tables, *_more_words(len(costs), "job")]
+    parts: list[Text | Table] = [tables.table(headers, rows, only=only, right=_RIGHT)] if rows else []
+    return [*parts, *_more_words(len(costs), "job")]
 
 
-def _job_cells(job: figures.JobLine, sums: figures.Sum) -> Row:
-    why = "; ".join(filter(None, (job.why, resubmission_words(job.again, job.tried_again))))
-    times = duration(job.waited), duration(job.ran)
+def _job_cells(job: figures.JobLine, sums: figures.Sum) -> tables.Row:
+    why = "; ".join(filter(None, (job.why, tables.resubmission_words(job.again, job.tried_again))))
+    times = tables.duration(job.waited), tables.duration(job.ran)
     return job.id, word_of(job.display), *_hours_cells(sums), *times, str(job.tries or ""), why
 
 
@@ -329,5 +320,5 @@ def show_written(output: Output, report: figures.Report, path: Path, size: int) 
     else:
         jobs, workers = count(len(report.jobs), "job"), count(len(report.workers), "worker")
         output.done(
-            f"wrote {path}: {jobs} on {workers} since {clock_time(report.since)} UTC, {format_memory(size)}"
+            f"wrote {path}: {jobs} on {workers} since {tables.clock_time(report.since)} UTC, {format_memory(size)}"
         )

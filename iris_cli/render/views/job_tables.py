@@ -11,10 +11,8 @@ from iris_cli.ops.outcomes.causes import other_rank_words
 from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
-from iris_cli.render import tables
+from iris_cli.render import layout, plans, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Renderable, Table, Text
-from iris_cli.render.plans import workspace_words
 
 WIDE = 120  # columns; narrower tables omit times
 MAX_GROUPS = 4  # maximum number of lines for groups of peers, and for failed child jobs
@@ -30,9 +28,9 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
     )
 
 
-def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Renderable]:
+def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[layout.Renderable]:
     """Return the view of a job for a terminal of `width` columns."""
-    parts: list[Renderable] = [*tables.banner(status.messages, status.cycles), _header(status)]
+    parts: list[layout.Renderable] = [*tables.banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
         parts += [tables.text(""), *failure_card(status.failure)]
     parts += [tables.text(""), _facts(status), tables.text(""), _tasks(status.tasks, width, everything)]
@@ -42,10 +40,10 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> list[Rende
     return [*parts, tables.text(""), tables.next_line(status.next)]
 
 
-def _header(status: JobStatus) -> Text:
+def _header(status: JobStatus) -> layout.Text:
     job = status.job
     size = ("a gang of " if job.gang else "") + count(job.replicas, "task")
-    return Text.assemble(
+    return layout.Text.assemble(
         tables.text(job.id, "bold"),
         "  ",
         tables.state(job.display),
@@ -69,7 +67,7 @@ def _run_time(status: JobStatus) -> str:
     return f"ran for {took} so far" + (f" in {attempts} attempts" if job.replicas == 1 < attempts else "")
 
 
-def _facts(status: JobStatus) -> Table:
+def _facts(status: JobStatus) -> layout.Table:
     job = status.job
     times = f"submitted {tables.duration(job.age)} ago ({tables.clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
@@ -87,7 +85,7 @@ def _facts(status: JobStatus) -> Table:
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
             ("constraints", ", ".join(_constraints(status))),
-            ("workspace", workspace_words(status.workspace) if status.workspace is not None else ""),
+            ("workspace", plans.workspace_words(status.workspace) if status.workspace is not None else ""),
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
@@ -132,7 +130,7 @@ def _endpoint(row: EndpointPart) -> str:
     return f"{row.name} of task-{parse_task_id(row.task).index} at {row.address}:{row.port}{metadata}"
 
 
-def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
+def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> layout.Table:
     """Return a table of tasks. `everything`: a row for each task.
 
     Otherwise tasks with the same state and reason share a row: only pending tasks, or above FOLD_ABOVE all tasks.
@@ -189,7 +187,7 @@ def _folded_tasks(tasks: Iterable[TaskRow], max_parts: int = tables.MAX_PARTS) -
     ]
 
 
-def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
+def _attempts(attempts: list[AttemptRow], everything: bool) -> layout.Table:
     """Return a table of attempts. Attempts with the same number and the same cause of their end share a row."""
     alike = group_pairs(((attempt.id.number, attempt.why), attempt) for attempt in attempts)
     lines = list(alike.items()) if everything else list(alike.items())[-tables.FOLD_ABOVE :]
@@ -209,11 +207,11 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
 
 
-def failure_card(failure: FailureCard) -> list[Renderable]:
+def failure_card(failure: FailureCard) -> list[layout.Renderable]:
     """Return the first failure: cause, worker, last log lines, peers, failed child jobs and the known cause."""
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     counts = f"tasks: {failure.counts}" if failure.counts else ""
-    card: list[Renderable] = [
+    card: list[layout.Renderable] = [
         tables.text(_headline(failure), "bold red"),
         tables.text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), counts)))),
     ]
@@ -273,7 +271,7 @@ def _peer_line(group: PeerGroup, first: TaskId) -> str:
     return f'{who} {how}; last line{of_task}: "{group.line}"'
 
 
-def _known_cause(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
+def _known_cause(known: Explained, failure: FailureCard) -> Iterator[layout.Text | layout.Table]:
     who = "" if known.task == failure.task else f" (in the output of task-{known.task.index})"
     yield tables.text(f"known cause{who}: {known.cause}", "bold yellow")
     line = known.line if known.line not in failure.cause else ""

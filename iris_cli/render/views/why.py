@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, JobId, count, group_pairs
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
-from iris_cli.render import tables
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Renderable, Text
 from iris_cli.render.views.job_tables import failure_card
 from iris_cli.render.workers import worker_tables
 
@@ -28,13 +27,13 @@ def _short_answer(why: Why) -> str:
     return next(filter(None, candidates), why.display)
 
 
-def _parts(why: Why, width: int) -> Iterator[Renderable]:
+def _parts(why: Why, width: int) -> Iterator[layout.Renderable]:
     yield from tables.banner(why.messages, why.cycles)
     if why.worker is not None:
         yield from worker_tables(why.worker, tables.cycle_words(why.cycles, why.at), width, why.occupied)
         return
     cause = "" if why.display.endswith(why.cause) else why.cause
-    yield Text.assemble(
+    yield layout.Text.assemble(
         tables.text(why.subject, "bold"), "  ", tables.state(why.display), "  ", tables.text(cause)
     )
     yield tables.cycle_words(why.cycles, why.at)
@@ -61,7 +60,7 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
         yield tables.next_line(why.next)
 
 
-def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
+def _wait(why: Why, wait: Wait) -> Iterator[layout.Renderable]:
     who = "" if len(why.waits) == 1 else f"{tables.fold(f'task-{task.index}' for task in wait.tasks)}: "
     if wait.explanation is None:
         ready, then, follows = wait.prospect.partition("; ")

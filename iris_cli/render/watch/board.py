@@ -17,9 +17,8 @@ from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.ops.views.live_view import LiveJob, LiveView, TaskGroup, Urgency, live_view
 from iris_cli.ops.views.status import ClusterStatus
-from iris_cli.render import tables
+from iris_cli.render import layout, tables
 from iris_cli.render.console import Output
-from iris_cli.render.layout import clean_line
 from iris_cli.render.views.job_tables import job_tables
 from iris_cli.render.views.status import problem_lines, tasks, where_and_why, worker_counts
 from iris_cli.render.watch.recent_events import RecentEvent
@@ -68,7 +67,7 @@ def draw_cluster(view: LiveView, screen_input: ScreenInput, width: int, height: 
     head = list(_header_lines(view.status, screen_input))[: max(1, height - 1)]
     has_gaps = height >= _MIN_LINES_FOR_GAPS
     events = [
-        Text.assemble((f"{tables.clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
+        Text.assemble((f"{tables.clock_time(each.at)[11:]}{_GAP}", "dim"), layout.clean_line(each.text))
         for each in screen_input.events
     ]
     sections = [
@@ -264,7 +263,7 @@ def _host_cells(row: WorkerRow) -> tuple[str, ...]:
 
 
 def _text(content: str, style: str = "") -> Text:
-    return Text(clean_line(content), style=style, end="")
+    return Text(layout.clean_line(content), style=style, end="")
 
 
 def _align(rows: Sequence[Row], width: int) -> list[Text]:
@@ -322,7 +321,7 @@ def _draw_job(
     ]
     if screen_input.trouble:
         lines.insert(
-            0, Text(f"no cycle could be run: {clean_line(screen_input.trouble)}", style="bold yellow")
+            0, Text(f"no cycle could be run: {layout.clean_line(screen_input.trouble)}", style="bold yellow")
         )
     if len(lines) > height:
         lines = [
