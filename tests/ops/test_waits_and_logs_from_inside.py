@@ -73,6 +73,39 @@ def test_too_many_waits_are_refused(tmp_path: Path) -> None:
     assert len(refused) == 2
 
 
+def test_a_wait_that_was_given_up_makes_room_for_another(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("0", "submit", job=EVAL)
+    steps = watch(site.session(), interval=1.0, schedule=True)
+    next(steps)
+    for turn in range(1, 5):
+        for number in range(MAX_WAITS // 2):
+            task.ask(f"{turn}.{number:03}", "wait", job="train/eval")
+        next(steps)
+        if turn < 4:
+            task.outbox.clear()
+    assert list(task.inbox) == ["0"]
+    host.exits("train/eval")
+    next(steps)
+    waited = [f"4.{number:03}" for number in range(MAX_WAITS // 2)]
+    assert {task.told(name)["job"]["state"] for name in waited} == {"SUCCEEDED"}
+
+
+def test_a_wait_that_made_room_is_answered_if_its_program_still_waits(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("0", "submit", job=EVAL)
+    steps = watch(site.session(), interval=1.0, schedule=True)
+    waits = [f"{number:03}" for number in range(1, MAX_WAITS + 5)]
+    for some in (waits[:-5], waits[-5:]):
+        for name in some:
+            task.ask(name, "wait", job="train/eval")
+        next(steps)
+    host.exits("train/eval")
+    next(steps)
+    next(steps)
+    assert {task.told(name)["job"]["state"] for name in waits} == {"SUCCEEDED"}
+
+
 @pytest.mark.parametrize("way", ["wait", "launch and wait", "watch"])
 def test_every_command_that_goes_on_does_it(tmp_path: Path, way: str) -> None:
     site, _, task = running(tmp_path)

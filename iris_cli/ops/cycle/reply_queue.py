@@ -38,10 +38,12 @@ class ReplyQueue:
         self._to_fetch: dict[Key, TaskRequest] = {}
         self._fetching: dict[Key, TaskRequest] = {}
         self._polls: Counter[WorkerId] = Counter()
+        self._new_waits: Counter[Token] = Counter()
 
     def begin(self) -> None:
-        """Begin a new cycle: reset the number of polls of each worker."""
+        """Begin a new cycle: reset the number of polls of each worker, and of new waits of each attempt."""
         self._polls.clear()
+        self._new_waits.clear()
 
     def mark_deferred(self, answer: observe.WorkerAnswer) -> observe.WorkerAnswer:
         """Return the answer with `deferred` set: attempts whose end is recorded only after their open requests."""
@@ -87,8 +89,13 @@ class ReplyQueue:
             status = _answer_read_only(cluster, request)
             if cluster.jobs[answer.job].end is not None:
                 return status
-            if sum(token == request.token for token, _ in self._waits) >= messages.MAX_WAITS:
+            if self._new_waits[request.token] >= messages.MAX_WAITS:
                 raise IrisError(f"{request.attempt} is already waiting for {messages.MAX_WAITS} jobs")
+            self._new_waits[request.token] += 1
+            waits = [key for key in self._waits if key[0] == request.token]
+            if len(waits) >= messages.MAX_WAITS:
+                # Its program has probably stopped waiting. Otherwise the next poll reports the request again.
+                del self._waits[waits[0]]
             self._waits[request.key] = request
             return None
         if isinstance(answer, messages.Submit):
