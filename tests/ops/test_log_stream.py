@@ -151,12 +151,21 @@ def test_a_file_without_line_ends_is_not_read_as_a_whole() -> None:
     file = RemoteFile(b"x" * 100_000)
     file.read(LogStream(tail=3))
     assert sum(limit for _, limit in file.calls) < 1000
+    file.calls.clear()
+    file.read(LogStream(tail=1))
+    assert sum(limit for _, limit in file.calls) < 200  # of one line, no more than 40 bytes are shown
 
 
 def test_the_end_of_a_last_line_longer_than_what_is_read_is_shown() -> None:
     file = RemoteFile(b"x" * 100_000 + b"end\n")
     lines = file.read(LogStream(tail=3))
     assert "".join(lines).strip("x") == "end"
+
+
+def test_a_long_line_before_the_last_ones_is_shown_in_part() -> None:
+    file = RemoteFile(b"x" * 100_000 + b"\nlast\nend\n")
+    cut, *lines = file.read(LogStream(tail=3))
+    assert (set(cut), lines) == ({"x"}, ["last", "end"])
 
 
 @given(
@@ -175,7 +184,7 @@ def test_following_gives_each_line_once(before: bytes, later: list[bytes], tail:
 
     everything = LineCutter()
     there = (everything.feed(file.data) + everything.rest()).split("\n")[:-1]
-    if len(before) <= 256:  # beyond that the first line may be the end of a cut one
+    if len(before) <= min(256, 40 * (tail + 1)):  # beyond that the first line may be the end of a cut one
         assert found == there[len(there) - len(found) :]
     assert len(found) >= b"".join(later).count(b"\n")
 

@@ -116,18 +116,24 @@ class LogStream:
             self.at_end = not chunk.data or self.offset >= chunk.size
 
     def _request_last(self, count: int) -> Requests[None]:
-        """Read the last `count` lines, within MAX_SEARCH bytes from the end. Later reads continue after these lines."""
+        """Read the last `count` lines, within MAX_SEARCH bytes from the end. Later reads continue after these lines.
+
+        Longer lines are cut, so `count` lines never have more than `count * MAX_LINE` bytes.
+        """
         found = yield -FIRST_READ, FIRST_READ
         start, data, window = found.offset, found.data, FIRST_READ
         while start + len(data) < found.size or (start and data.count(b"\n") <= count):
             window *= 4
             start = max(0, found.size - window)
             data = yield from self._request_range(start, found.size)
-            if window >= MAX_SEARCH:
+            if window >= min(MAX_SEARCH, (count + 1) * MAX_LINE):
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
-        if start:  # drop the first line, which is incomplete, unless there is no other line
-            data = data.partition(b"\n")[2] or data
+        rest = data.partition(b"\n")[2]
+        if (
+            start and rest.count(b"\n") >= count
+        ):  # drop the first line, which is incomplete, unless it is needed
+            data = rest
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _request_range(self, start: int, end: int) -> Requests[bytes]:
