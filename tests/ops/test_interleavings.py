@@ -385,7 +385,7 @@ def test_what_can_not_be_sent_keeps_nobody_else_from_running(
     site = Site(tmp_path, "w0")
     site.launch("bad", env={"X": "1"})
     site.launch("good")
-    monkeypatch.setattr("iris_cli.ops.cycle.calls.environment", surrogate_in_bad)
+    monkeypatch.setattr("iris_cli.ops.cycle.environment.environment", surrogate_in_bad)
     site.run()
     assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)
 

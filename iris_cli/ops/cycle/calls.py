@@ -12,15 +12,7 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Token, Worker, Worke
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import ReapReport, Silence, SilenceKind
 from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import answers, observe, requests
-from iris_cli.ops.cycle.environment import (
-    array_variables,
-    coordinator_port,
-    environment,
-    needs_coordinator_port,
-    placement_of,
-    read_line,
-)
+from iris_cli.ops.cycle import answers, environment, observe, requests
 from iris_cli.ops.secret_values import secret_values
 from iris_cli.ops.session import ProgressState, Session
 
@@ -172,15 +164,20 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
     """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if the request is invalid."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
-    placement = placement_of(cluster, attempt_id)
+    placement = environment.placement_of(cluster, attempt_id)
     job, attempt = placement.job, placement.attempt
     default_env, secrets = session.default_env(placement.worker), secret_values(job)
-    line = read_line(session.state, job, placement.index)
-    own_port = (coordinator_port(placement),) if needs_coordinator_port(placement) else ()
+    line = environment.read_line(session.state, job, placement.index)
+    own_port = (
+        (environment.coordinator_port(placement),) if environment.needs_coordinator_port(placement) else ()
+    )
     request = LaunchRequest(
         token=attempt.token,
         argv=job.command,
-        env={**environment(placement, default_env, secrets), **array_variables(placement, line)},
+        env={
+            **environment.environment(placement, default_env, secrets),
+            **environment.array_variables(placement, line),
+        },
         workspace=job.workspace.hash if job.workspace is not None else "",
         setup=job.setup,
         setup_timeout=job.setup_timeout,

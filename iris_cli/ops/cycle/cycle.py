@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import (
-    AttemptId,
-    Cluster,
-    JobId,
-    TaskId,
-    TaskState,
-    Token,
-    WorkerCondition,
-    WorkerId,
-)
+from iris_cli.core import AttemptId, Cluster, JobId, TaskId, TaskState, Token, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import Silence

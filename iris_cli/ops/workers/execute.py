@@ -14,13 +14,7 @@ from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.cycle.environment import (
-    array_variables,
-    device_hiding_variables,
-    environment,
-    placement_of,
-    read_line,
-)
+from iris_cli.ops.cycle import environment
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote import launch_request, worker_calls, worker_script
@@ -113,7 +107,7 @@ def _orders(
 def task_environment(session: Session, cluster: Cluster, task: Task, attempt: Attempt) -> dict[str, str]:
     """Return a task's environment without its secrets and devices. Raises NotFoundError."""
     try:
-        placement = placement_of(cluster, AttemptId(task.id, attempt.number))
+        placement = environment.placement_of(cluster, AttemptId(task.id, attempt.number))
     except KeyError as error:
         raise NotFoundError(
             f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
@@ -121,17 +115,21 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
         ) from error
     # The environment of a task's container contains the secrets. Hide them from the command.
     hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
-    env = {**environment(placement, session.default_env(placement.worker), {}), **hidden}
+    env = {**environment.environment(placement, session.default_env(placement.worker), {}), **hidden}
     try:
-        line = read_line(session.state, placement.job, placement.index)
+        line = environment.read_line(session.state, placement.job, placement.index)
     except ValueError:
         line = None
-    return {**env, **array_variables(placement, line), **device_hiding_variables(placement.worker)}
+    return {
+        **env,
+        **environment.array_variables(placement, line),
+        **environment.device_hiding_variables(placement.worker),
+    }
 
 
 def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
     """Return the default environment of a worker, with its accelerators hidden."""
-    return {**session.default_env(worker), **device_hiding_variables(worker)}
+    return {**session.default_env(worker), **environment.device_hiding_variables(worker)}
 
 
 def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandResult, None, None]:
@@ -189,7 +187,7 @@ def ssh_command(session: Session, name: str) -> list[str]:
     cluster = session.view()
     if name in cluster.workers and name not in cluster.jobs:
         worker = cluster.workers[WorkerId(name)]
-        return _command_line(session, worker, _shell("", device_hiding_variables(worker)))
+        return _command_line(session, worker, _shell("", environment.device_hiding_variables(worker)))
     tasks = select_tasks(cluster, name, kinds="task or worker")
     if len(tasks) > 1:
         raise UsageError(
@@ -199,7 +197,7 @@ def ssh_command(session: Session, name: str) -> list[str]:
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
-    hiding_variables = device_hiding_variables(worker)
+    hiding_variables = environment.device_hiding_variables(worker)
     # Pass only variables of iris and of devices, because other variables may be private, and every user of a host can
     # read the arguments of a command.
     all_variables = task_environment(session, cluster, task, attempt)
