@@ -106,12 +106,13 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
     job, ranks = _parse_job_or_task(what)
     for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
         lines: list[LogLine] = []
+        attempt = task.attempt if query.attempt is None else query.attempt
         if task.attempt is not None:
-            lines = iris.outbox.logs(task.id, tail=query.tail, attempt=query.attempt, streams=query.streams)
+            lines = iris.outbox.logs(task.id, tail=query.tail, attempt=attempt, streams=query.streams)
         yield TaskLog(
             task=parse_task_id(task.id),
             state=task.state,
-            attempt=task.attempt if query.attempt is None else query.attempt,
+            attempt=attempt,
             worker=task.worker,
             lines=tuple(lines),
             note="" if lines else task.why if task.attempt is None else "has written nothing",

@@ -132,11 +132,13 @@ class Outbox:
         self, what: str, *, tail: int | None, attempt: int | None, streams: tuple[str, ...]
     ) -> list[LogLine]:
         if "/task-" not in what:
-            tasks = (each.id for each in self.status(what).tasks if each.attempt is not None)
+            tasks = [each for each in self.status(what).tasks if each.attempt is not None]
             return [
                 line
-                for task in tasks
-                for line in self.logs(task, tail=tail, attempt=attempt, streams=streams)
+                for each in tasks
+                for line in self.logs(
+                    each.id, tail=tail, attempt=each.attempt if attempt is None else attempt, streams=streams
+                )
             ]
         task = parse_task_id(what)
         if attempt is None:

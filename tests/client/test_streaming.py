@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.client import JobState, LogLine
-from iris_cli.core.messages.requests import Answer, Logs, Refusal, Request
+from iris_cli.core.messages.requests import Answer, Logs, Refusal, Request, Status
 from iris_cli.errors import NotFoundError
 from tests.client.operator_thread import OperatorThread
 from tests.client.test_outbox import JOB, PATIENCE, TASK, client_of, task_dir, waiting
@@ -92,6 +92,13 @@ def test_the_last_lines_of_a_log(tail: int | None, task_dir: Path) -> None:
     with OperatorThread(task_dir, told):
         found = client_of(task_dir).task_logs("train/eval/task-0", tail=tail)
     assert [line.text for line in found] == (texts if tail is None else texts[max(0, 80_000 - tail) :])
+
+
+def test_the_logs_of_a_job_ask_for_its_status_once(task_dir: Path) -> None:
+    with OperatorThread(task_dir, Told((3, "RUNNING", "RUNNING", b"one\n"))) as operator:
+        (line,) = client_of(task_dir).logs("train/eval", streams="out")
+    assert (line.attempt, line.text) == (3, "one")
+    assert [type(request) for request in operator.asked] == [Status, Logs]
 
 
 def test_a_worker_that_is_silent_for_a_while_loses_no_lines(task_dir: Path) -> None:
