@@ -100,11 +100,12 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
 
 def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
-    from iris_cli.client.outbox import tasks_of
+    from iris_cli.client.outbox import tasks_of, with_attempt
     from iris_cli.ops.logs.logs import TaskLog
 
     job, ranks = _parse_job_or_task(what)
-    for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
+    tasks = tasks_of(iris.outbox.status(job), ranks or query.ranks)
+    for task in tasks if query.attempt is None else with_attempt(tasks, query.attempt):
         lines: list[LogLine] = []
         attempt = task.attempt if query.attempt is None else query.attempt
         if task.attempt is not None:

@@ -135,7 +135,7 @@ class Outbox:
             tasks = [each for each in self.status(what).tasks if each.attempt is not None]
             return [
                 line
-                for each in tasks
+                for each in with_attempt(tasks, attempt)
                 for line in self.logs(
                     each.id, tail=tail, attempt=each.attempt if attempt is None else attempt, streams=streams
                 )
@@ -201,6 +201,11 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
             f"{status.id} has no rank {unknown[0]}", hint=f"the ranks are 0 to {len(status.tasks) - 1}"
         )
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
+
+
+def with_attempt(tasks: Sequence[TaskStatus], attempt: int | None) -> Sequence[TaskStatus]:
+    """Return the tasks that have this attempt; all tasks if none has it, so that a request gets the error."""
+    return [each for each in tasks if each.attempt is not None and each.attempt >= (attempt or 0)] or tasks
 
 
 @contextmanager

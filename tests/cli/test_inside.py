@@ -92,6 +92,7 @@ def test_both_programs_ask_for_the_same_and_tell_the_same(line: str, iris: Iris,
         "logs train/eval/task-1 --stream err",
         "logs train/task-x --tail 1",
         "logs train/eval/task-9",
+        "logs train/eval --attempt 0 --tail 1",
     ],
 )
 def test_both_programs_show_the_same_logs(line: str, iris: Iris, task: Task) -> None:

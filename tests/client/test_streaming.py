@@ -101,6 +101,23 @@ def test_the_logs_of_a_job_ask_for_its_status_once(task_dir: Path) -> None:
     assert [type(request) for request in operator.asked] == [Status, Logs]
 
 
+def test_the_logs_of_an_attempt_are_those_of_the_tasks_that_have_it(task_dir: Path) -> None:
+    tasks = [{**TASK, "id": f"train/eval/task-{index}", "attempt": index} for index in range(2)]
+
+    def decide(request: Request) -> Answer:
+        if not isinstance(request, Logs):
+            return {"job": JOB, "tasks": tasks}
+        if request.attempt not in range(request.task.index + 1):
+            return Refusal(kind="not_found", message=f"{request.task} has no attempt {request.attempt} yet")
+        return {"offset": 0, "size": 2, "data": base64.b64encode(b"a\n").decode()}
+
+    with OperatorThread(task_dir, decide):
+        (line,) = client_of(task_dir).logs("train/eval", attempt=1, streams="out")
+        assert line.task == "train/eval/task-1"
+        with pytest.raises(NotFoundError, match="has no attempt 2"):
+            client_of(task_dir).logs("train/eval", attempt=2)
+
+
 def test_a_worker_that_is_silent_for_a_while_loses_no_lines(task_dir: Path) -> None:
     told = Told((0, "SUCCEEDED", "SUCCEEDED", b"one\ntwo\n"))
     silent = iter([True] * 6)
