@@ -79,8 +79,8 @@ _THE_LIFE_OF_A_TASK = (
         "the recorded end of a task is when an invocation sees its exit",
         change(
             f"{_LIFECYCLE}.attempts",
-            "at = round(draft.at - (report.ended_ago or 0.0), 3)",
-            "at = round(draft.at, 3)",
+            "return round(draft.at - (report.ended_ago or 0.0), 3)",
+            "return round(draft.at, 3)",
         ),
     ),
     Mutation(
