@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
 
 LIMIT = 32 << 20
-AT_THE_LIMIT = "its control group counts 1 OOM kills at its limit of 32MiB (--memory)"
+AT_THE_LIMIT = "its control group counts 1 OOM kill at its limit of 32MiB (--memory)"
 
 
 def group_of(host: WorkerHost, token: str) -> Path | None:

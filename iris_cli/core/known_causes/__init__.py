@@ -20,9 +20,9 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     It also matches an end by `signal`, with an exit code in `exits` or with a reason in `reasons`. In a message, `*`
     matches any characters, and a leading line feed matches the start of the line. `source` is the page that documents
-    the failure. `next` is a command with the placeholders {job}, {task} and {worker}, and {longer} for twice the
-    exceeded time limit; `all_shown` replaces it if the whole output is shown. `echo`: another rank caused the failure.
-    A match of a rule without `echo`, on any rank, has precedence.
+    the failure. `next` is a command with the placeholders {job}, {task}, {worker}, {longer} for twice the exceeded
+    time limit, and {variable} for the variable that is not set; `all_shown` replaces it if the whole output is shown.
+    `echo`: another rank caused the failure. A match of a rule without `echo`, on any rank, has precedence.
     """
 
     name: str

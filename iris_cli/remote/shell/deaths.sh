@@ -140,14 +140,14 @@ derive_facts() {
         }
         END {
             if (!own) own = logged # docker and podman may not report an OOM kill
-            counts = "its control group counts " own " OOM kills"
+            counts = "its control group counts " own " OOM kill" (own > 1 ? "s" : "")
             if (own > 0 && limit > 0) {
                 size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
                 found["memory"] = "proven " counts " at its limit of " size " (--memory)"
             } else if (own > 0)
                 add("memory", "proven", counts)
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
-                add("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
+                add("memory", "guess", "a shared control group counted " shared " OOM kill" (shared > 1 ? "s" : "") " while it ran")
             kills += own + shared
             if (code == 137 && seen && first * 100 <= from && !kills && !is_unclear && !("memory" in found))
                 add("killed", "proven",

@@ -180,6 +180,6 @@ def test_rules_are_whole_and_can_be_typed() -> None:
         assert rule.fix.endswith((".", "...")), rule.name
         assert not rule.next or rule.next.startswith("iris "), rule.name
         fields = {field for _, field, _, _ in string.Formatter().parse(rule.next) if field}
-        assert fields <= {"job", "task", "worker"}, rule.name
+        assert fields <= {"job", "task", "worker", "variable"}, rule.name
         for saying in rule.text:
             assert all(piece.strip() for piece in saying.split("*")), rule.name
