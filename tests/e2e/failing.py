@@ -169,7 +169,7 @@ FAILURES = {
         python("import os; os.environ['DATA_OF_LAB']"),
         "failed: exit 1",
         "variable-missing",
-        "iris launch --again variable --env DATA_OF_LAB",
+        "iris launch --again variable --secret DATA_OF_LAB",
         "KeyError: 'DATA_OF_LAB'",
     ),
     "secret": Failure(

@@ -174,7 +174,7 @@ def test_the_cards_of_twenty_failures_are_right(site: Site, monkeypatch: pytest.
             os.kill(pids(site, job)[0], number)
         desk.until(lambda: all_failed(desk))
     assert wrong(desk, rows) == []
-    monkeypatch.setenv("DATA_OF_LAB", "/data")  # tasks don't inherit it: --env copies it
+    monkeypatch.setenv("DATA_OF_LAB", "/data")  # tasks don't inherit it: --secret reads it
     for row in rows.values():
         if row.next.startswith("iris launch"):
             iris(*shlex.split(row.next)[1:], "--dry-run")

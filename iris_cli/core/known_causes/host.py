@@ -87,7 +87,7 @@ HOST = (
          fix="Install it in --setup, and run the program with the Python of that environment. Your own modules"
              " must be in --workdir."),
     Rule(name="variable-missing", source="https://docs.python.org/3/library/os.html#os.environ",
-         next="iris launch --again {job} --env {variable}",
+         next="iris launch --again {job} --secret {variable}",  # --env would store a secret value in the log
          text=("<frozen os>*, in __getitem__", "/os.py*, in __getitem__", ": unbound variable", ": parameter not set",
                ": parameter null or not set"),
          cause="an environment variable that the program reads is not set",

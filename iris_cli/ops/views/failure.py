@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
 _LONGEST_LAST_LINE = 300  # characters
 _UNSET = pattern(
-    r"KeyError: '([A-Za-z_]\w*)'|: ([A-Za-z_]\w*): (?:unbound variable|parameter [a-z ]*not set)"
+    r": '?([A-Za-z_][A-Za-z0-9_]*)(?:'$|: unbound variable|: parameter [a-z ]*not set)", re.MULTILINE
 )
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _SHELL_MESSAGE = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
@@ -366,7 +366,7 @@ def _explained(
         template = rule.all_shown
     if "{variable}" in template:
         names = _UNSET.findall(output if task is culprit else _end(task).log_tail)
-        template = template.replace("{variable}", "".join(names[-1])) if names else ""
+        template = template.replace("{variable}", names[-1]) if names else ""
     return explained, _command(cluster, template, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 
