@@ -71,6 +71,7 @@ derive_facts() {
             gsub(/[^0-9]/, "", part)
             return part
         }
+        function kills_in_words(count) { return count " OOM kill" (count > 1 ? "s" : "") }
         # is_foreign: true if the process belongs to another task or to no task. A container that the task
         # started has another group. After an OOM kill in the container the task mostly exits with 137.
         function is_foreign(pid) {
@@ -140,14 +141,14 @@ derive_facts() {
         }
         END {
             if (!own) own = logged # docker and podman may not report an OOM kill
-            counts = "its control group counts " own " OOM kill" (own > 1 ? "s" : "")
+            counts = "its control group counts " kills_in_words(own)
             if (own > 0 && limit > 0) {
                 size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
                 found["memory"] = "proven " counts " at its limit of " size " (--memory)"
             } else if (own > 0)
                 add("memory", "proven", counts)
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
-                add("memory", "guess", "a shared control group counted " shared " OOM kill" (shared > 1 ? "s" : "") " while it ran")
+                add("memory", "guess", "a shared control group counted " kills_in_words(shared) " while it ran")
             kills += own + shared
             if (code == 137 && seen && first * 100 <= from && !kills && !is_unclear && !("memory" in found))
                 add("killed", "proven",
