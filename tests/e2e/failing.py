@@ -236,7 +236,7 @@ def deaths(group: Path) -> dict[str, Failure]:
             "out-of-memory",
             "iris exec {worker} -- free -h",
             options=("--memory", "32MiB"),
-            proven={"memory": "its control group counts 1 OOM kills at its limit of 32MiB (--memory)"},
+            proven={"memory": "its control group counts 1 OOM kill at its limit of 32MiB (--memory)"},
         ),
         "oom-child": Failure(
             (*shell('"$@"; exit $?'), "sh", *hungry),

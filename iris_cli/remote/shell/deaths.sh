@@ -148,7 +148,8 @@ derive_facts() {
             } else if (own > 0)
                 add("memory", "proven", counts)
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
-                add("memory", "guess", "a shared control group counted " kills_in_words(shared) " while it ran")
+                add("memory", "guess",
+                    "a shared control group counted " kills_in_words(shared) " while it ran")
             kills += own + shared
             if (code == 137 && seen && first * 100 <= from && !kills && !is_unclear && !("memory" in found))
                 add("killed", "proven",
