@@ -25,7 +25,7 @@ class FanOut(Protocol[R]):
     def submit(self, act: Callable[[], R]) -> None:
         """Queue `act`. It starts at once unless the maximum number of operations is running.
 
-        Raises IrisError if no thread can be started.
+        Raises IrisError if no thread can be started. Then `act` is not queued.
         """
         ...
 
@@ -67,9 +67,7 @@ class Threads(Generic[R]):
         self._outstanding = 0  # operations submitted whose results have not been received
 
     def submit(self, act: Callable[[], R]) -> None:
-        self._outstanding += 1
-        self._queue.put(act)
-        if self._threads < min(self._max_threads, self._outstanding):
+        if self._threads < min(self._max_threads, self._outstanding + 1):
             try:
                 threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
             except RuntimeError as error:  # the limit of processes; the threads there are do the work
@@ -80,6 +78,8 @@ class Threads(Generic[R]):
                     ) from error
             else:
                 self._threads += 1
+        self._outstanding += 1
+        self._queue.put(act)
 
     def take(self, patience: float | None = None) -> list[R]:
         if not self._received:

@@ -96,6 +96,12 @@ def test_a_worker_that_does_not_answer_is_told_and_hinders_no_other(site: Site) 
     assert gone == {job for job in "abc" if host_of(site, job) is not silent}
 
 
+def test_a_worker_that_answers_but_rejects_the_key_is_not_called_silent(site: Site) -> None:
+    host_of(site, "a").silence = SilenceKind.AUTH
+    (row,) = [row for row in gc.find(site.session()).workers if row.silent]
+    assert row.problem.startswith("authentication: ")
+
+
 def test_a_worker_that_falls_silent_meanwhile_is_told_too(site: Site) -> None:
     session = site.session()
     found = gc.find(session)

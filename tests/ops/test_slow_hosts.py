@@ -16,10 +16,13 @@ from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import CycleResult
+from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.jobs.launch import launch, wait_for_set_up
 from tests.ops.test_one_loop import SAFETY_NET, hanging, while_hanging
+from tests.remote.test_fan_out import no_more_threads
 from tests.support.fake_hosts import S
 from tests.support.fake_runner import Site
 from tests.support.waiting import until
@@ -174,6 +177,16 @@ def test_unhealthy_hosts_that_hang_leave_threads_for_healthy_ones(tmp_path: Path
         site.hosts[name].meanwhile["poll"] = lambda: waited.append(started.wait(SAFETY_NET))
     site.cycle(600)
     assert waited == [True] * 8
+
+
+def test_a_host_whose_call_got_no_thread_is_called_by_the_next_cycle(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w")
+    with Dispatcher(site.session()) as dispatcher:
+        cycles = cycle.Cycles(dispatcher)
+        with no_more_threads(), pytest.raises(IrisError, match="no thread can be started"):
+            cycles.run()
+        cycles.run()
+    assert site.hosts["w"].calls == ["probe"]
 
 
 # A launch

@@ -76,6 +76,17 @@ def test_where_no_thread_can_start_an_error_says_so() -> None:
         Threads[int](8).submit(lambda: 0)
 
 
+def test_an_operation_for_which_no_thread_could_start_is_not_queued() -> None:
+    threads, was_run = Threads[object](8), threading.Event()
+    with no_more_threads(), pytest.raises(IrisError):
+        threads.submit(was_run.set)
+    assert threads.take(0.0) == []
+    threads.submit(lambda: "later")
+    assert threads.take(PATIENCE) == ["later"]
+    threads.close()
+    assert not was_run.is_set()
+
+
 @contextmanager
 def no_more_threads() -> Iterator[None]:
     """Let no thread start, because its stack would be larger than the address space."""

@@ -105,6 +105,18 @@ def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
     assert f"timeout after {limit:g} s" in str(error)
 
 
+def test_a_long_time_out_is_told_in_plain_digits() -> None:
+    call, release = SshCall[bool](PATIENCE, 3605.03), threading.Event()
+
+    def work() -> bool:
+        call.progressed(time.monotonic())
+        return release.wait(PATIENCE)
+
+    with pytest.raises(NoAnswer, match="timeout after 3605 s"):
+        call.perform(work)
+    release.set()
+
+
 def test_an_earlier_deadline_wakes_the_caller() -> None:
     call, release = SshCall[bool](PATIENCE, PATIENCE), threading.Event()
 

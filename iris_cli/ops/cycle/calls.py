@@ -112,10 +112,12 @@ class Calls:
         return any(not (call.launching or call.transfer) for call in self._open.values())
 
     def send(self, call: Call) -> None:
-        """Send a call. Its worker must not be busy, and a thread must be free."""
+        """Send a call. Its worker must not be busy, and a thread must be free. Raises IrisError."""
+        self._fan_out.submit(
+            lambda: (call, self._run(call))
+        )  # BEFORE the call counts as open, because it may fail
         self._answered = self._answered if self._open else 0
         self._open[call.worker, call.transfer] = call
-        self._fan_out.submit(lambda: (call, self._run(call)))
 
     def take(self, patience: float | None = None) -> list[FinishedCall]:
         """Return the finished calls. If no call has finished, wait up to `patience` seconds (None: no limit)."""

@@ -121,7 +121,7 @@ def _measure(
         tokens = {cluster.attempt(each).token: each for each in ended[start : start + BATCH]}
         usage = session.runner.usage(session.target(worker), list(tokens))
         if isinstance(usage, Silence):
-            return structs.replace(unmeasured, problem=f"no answer: {usage.detail}", silent=True)
+            return structs.replace(unmeasured, problem=usage.note, silent=True)
         if (usage.boot_id, usage.incarnation) != (worker.boot_id, worker.incarnation):
             return structs.replace(unmeasured, problem=_HOST_CHANGED)
         sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
@@ -129,7 +129,7 @@ def _measure(
     if unused_for is not None:
         unused = unused_bytes(session, cluster, worker, unused_for, remove=False)
     if isinstance(unused, Silence):
-        return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
+        return structs.replace(unmeasured, problem=unused.note, silent=True)
     return structs.replace(unmeasured, sizes=sizes, caches=unused)
 
 
@@ -190,7 +190,7 @@ def _remove_caches(session: Session, files_by_worker: dict[WorkerId, WorkerFiles
     def remove_caches(files: WorkerFiles) -> WorkerFiles:
         remaining = unused_bytes(session, cluster, cluster.workers[files.worker], older_than, remove=True)
         if isinstance(remaining, Silence):
-            return structs.replace(files, problem=f"no answer: {remaining.detail}", silent=True)
+            return structs.replace(files, problem=remaining.note, silent=True)
         return structs.replace(files, caches_removed=max(0, files.caches - remaining))
 
     for batch in session.fan_out(with_caches, remove_caches, what="removing"):
@@ -223,7 +223,7 @@ def _next_calls(session: Session, files_by_worker: dict[WorkerId, WorkerFiles]) 
 
 def _with_answer(cluster: Cluster, files: WorkerFiles, answer: observe.WorkerAnswer) -> WorkerFiles:
     if isinstance(answer.observation, Silence):
-        return structs.replace(files, problem=f"no answer: {answer.observation.detail}", silent=True)
+        return structs.replace(files, problem=answer.observation.note, silent=True)
     attempts = answer.context.reaped.values()
     gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
     left = tuple(each for each in attempts if each not in gone)

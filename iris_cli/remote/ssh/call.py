@@ -159,7 +159,8 @@ class SshCall(Generic[R]):
         else:
             kind = SilenceKind.UNREACHABLE if step in _CONNECT_STEPS else SilenceKind.TIMEOUT
         seconds = self._timeout if self._is_connected else self._connect_timeout
-        return NoAnswer(kind, step, f"{self.peer}: timeout after {seconds:.3g} s", sent=self.sent)
+        shown = f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}"
+        return NoAnswer(kind, step, f"{self.peer}: timeout after {shown} s", sent=self.sent)
 
 
 PIECE = 32 << 10
