@@ -113,9 +113,8 @@ class Calls:
 
     def send(self, call: Call) -> None:
         """Send a call. Its worker must not be busy, and a thread must be free. Raises IrisError."""
-        self._fan_out.submit(
-            lambda: (call, self._run(call))
-        )  # BEFORE the call counts as open, because it may fail
+        # BEFORE the call counts as open, because it may fail
+        self._fan_out.submit(lambda: (call, self._run(call)))
         self._answered = self._answered if self._open else 0
         self._open[call.worker, call.transfer] = call
 
