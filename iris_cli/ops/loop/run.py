@@ -17,7 +17,7 @@ from msgspec import Struct
 import iris_cli
 from iris_cli.config import load, schema
 from iris_cli.core import Cluster, JobId, Provider, WorkerCondition, WorkerId, count, group_pairs
-from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
+from iris_cli.errors import ConfigError, IrisError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, read_loop_order
 from iris_cli.ops import autoscale, cluster_handle, secret_values
 from iris_cli.ops.cycle import compaction, cycle, dispatch
@@ -187,10 +187,17 @@ class Loop(Struct):
             self._trouble = foreground.error_words(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
-        except Exception as error:  # an internal error is reported, and the next cycle may succeed
-            self._trouble = f"internal error: {type(error).__name__}: {error}"
-            return LoopPass(trouble=self._trouble, fault=error)
+        except Exception as error:  # is reported, and the next cycle may succeed
+            return self._failed_pass(error)
         return LoopPass(trouble=self._trouble) if self._trouble else LoopPass(result=cycles.result)
+
+    def _failed_pass(self, error: Exception) -> LoopPass:
+        """Note an unexpected error as the trouble. Return the pass that reports it."""
+        if isinstance(error, IrisError):  # such as no thread that can be started
+            self._trouble = foreground.error_words(error)
+            return LoopPass(trouble=self._trouble)
+        self._trouble = f"internal error: {type(error).__name__}: {error}"
+        return LoopPass(trouble=self._trouble, fault=error)
 
     def _reload_configuration(self) -> None:
         config = self.configuration.changed_config()
@@ -213,6 +220,12 @@ class Loop(Struct):
                 cycles.finish_calls(until=until)
             except foreground.TRANSIENT_ERRORS as error:
                 self._trouble = foreground.error_words(error)
+            except (LogDamagedError, NotFoundError, ConfigError):
+                raise
+            except Exception as error:
+                known, failed = self._trouble, self._failed_pass(error)
+                if failed.trouble != known:
+                    self.report(failed)
             clock.sleep(max(0.0, until - clock.monotonic()))
             if (end_reason := self._end_reason()) is not None:
                 return end_reason

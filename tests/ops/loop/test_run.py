@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from iris_cli.config.schema import Mode, Notify
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState
-from iris_cli.errors import LogDamagedError
+from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.files import DISK
 from iris_cli.journal import access, state_dir
 from iris_cli.journal.files.runners import LOOP, LoopOrder, RunnerLock, runners_of, write_loop_order
@@ -256,6 +256,31 @@ def test_a_fault_of_ours_in_one_cycle_ends_no_loop(lab: LoopLab, monkeypatch: py
     lab.ends(70.0, "train/task-0")
     assert lab.run() is LoopEnd.DONE
     assert {each.trouble for each in lab.told} == {"", "internal error: ZeroDivisionError: a fault of ours"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ZeroDivisionError("a fault of ours"), "internal error: ZeroDivisionError: a fault of ours"),
+        (IrisError("no thread can be started", hint="ulimit -u"), "no thread can be started; ulimit -u"),
+    ],
+)
+def test_a_fault_between_two_cycles_ends_no_loop(
+    fault: Exception, told: str, lab: LoopLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.site.launch("train")
+    finish_calls = Cycles.finish_calls
+
+    def broken(cycles: Cycles, *, until: float) -> None:
+        if 20.0 < lab.now < 60.0:
+            raise fault
+        finish_calls(cycles, until=until)
+
+    monkeypatch.setattr(Cycles, "finish_calls", broken)
+    lab.ends(70.0, "train/task-0")
+    assert lab.run() is LoopEnd.DONE
+    assert {each.trouble for each in lab.told} == {"", told}
+    assert lab.now < 70 + 15
 
 
 def test_a_log_that_lost_its_end_under_it_ends_it(lab: LoopLab) -> None:
