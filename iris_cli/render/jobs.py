@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.core import AttemptId, Cluster, JobId, JobState, Priority, Task, TaskId, TaskState, WorkerId
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import count
 from iris_cli.ops.jobs.change import Cancelled, Changed, Retried
 from iris_cli.ops.jobs.launch import workers_in_set_up
@@ -91,7 +92,7 @@ def show_launched(
             else f"submitted, not placed yet; details: iris why {job_id}"
         )
     elif unanswered and not (waiting and any_placed):
-        words = f"no answer from {fold(unanswered)} ({next(iter(unanswered.values()))}); details: iris why {job_id}"
+        words = f"{_unanswered_words(cluster, unanswered)}; details: iris why {job_id}"
     elif cluster.jobs[job_id].end is not None:
         cause = cause_words(cluster, cluster.jobs[job_id])
         words = f"{job_display(cluster, job_id)}{f': {cause}' if cause else ''}"
@@ -109,6 +110,17 @@ def show_launched(
     reason_is_printed = is_unplaced or (preparing and not waiting and not unanswered)
     if no_cycles and not reason_is_printed and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
+
+
+def _unanswered_words(cluster: Cluster, unanswered: Mapping[WorkerId, str]) -> str:
+    """Return `no answer from w (connect: no route)`; `can't start on w (...)` if the host answered."""
+    worker, detail = next(iter(unanswered.items()))
+    has_answered = cluster.workers[worker].condition in (
+        WorkerCondition.AUTH_FAILED,
+        WorkerCondition.UNTRUSTED,
+    )
+    problem = "can't start on" if has_answered else "no answer from"
+    return f"{problem} {fold(unanswered)} ({detail})"
 
 
 def _placement_words(tasks: Sequence[Task]) -> str:

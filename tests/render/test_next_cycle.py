@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.jobs.change import Cancelled
@@ -255,6 +256,19 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
     assert screen.told(shown).startswith("job: pending: the only worker is unavailable")
+
+
+def test_a_launch_does_not_call_a_host_silent_that_rejected_the_key(screen: Screen) -> None:
+    lab = Lab().worker("w").job("job").schedule().not_sent("job/*").silent("w", kind=SilenceKind.AUTH)
+    show = partial(
+        jobs.show_launched,
+        cluster=lab.cluster,
+        job_id=JobId("job"),
+        result=CycleResult(plan=lab.plan()),
+        unanswered={WorkerId("w"): "authentication: key rejected"},
+    )
+    said = "job: can't start on w (authentication: key rejected); details: iris why job\n"
+    assert screen.told(show) == said
 
 
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "retried in every cycle: iris workers"), (HINT, HINT)])
