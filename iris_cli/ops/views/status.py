@@ -226,8 +226,8 @@ def job_row(view: View, outline: Outline) -> JobRow:
     )
 
 
-def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
-    attempts = (task.attempts for task in tasks if task.attempts)
+def _retry(view: View, job: Job, placed: Sequence[Task]) -> str:
+    attempts = (task.attempts for task in placed)
     if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in attempts):
         return ""
     return causes.retry_words(view.cluster, job, view.state)
