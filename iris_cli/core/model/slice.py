@@ -57,7 +57,7 @@ class GcpOptions(Value, frozen=True, kw_only=True):
 
 
 class NodeAccess(StrEnum):
-    """How iris runs scripts on the nodes of a Slurm allocation."""
+    """The transport for scripts to the nodes of a Slurm allocation."""
 
     SSH = "ssh"
     SRUN = "srun"

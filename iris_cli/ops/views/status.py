@@ -146,7 +146,7 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
 
 
 class Outline(NamedTuple):
-    """What the place of a job on the screen depends on. `order` is the sort key.
+    """The facts that decide where on the screen a job is. `order` is the sort key.
 
     `placed` are the tasks that have attempts, `live` are the live attempts.
     """
