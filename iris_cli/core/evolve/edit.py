@@ -44,9 +44,8 @@ class EditedTable(Generic[K, R]):
 
     def add(self, records: Mapping[K, R]) -> None:
         """Add records with new keys, faster than one by one."""
-        dict.update(
-            self._records, records
-        )  # a Table has no `update`, because it would count replaced entries twice
+        # A Table has no `update`, because it would count replaced entries twice.
+        dict.update(self._records, records)
         self._copied.update(records)
 
     def publish(self) -> None:

@@ -130,9 +130,8 @@ class LogStream:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
         rest = data.partition(b"\n")[2]
-        if (
-            start and rest.count(b"\n") >= count
-        ):  # drop the first line, which is incomplete, unless it is needed
+        # Drop the first line, which is incomplete, unless it is needed.
+        if start and rest.count(b"\n") >= count:
             data = rest
         self._text = last_lines(self.cutter.feed(data), count)
 

@@ -115,9 +115,8 @@ class Commands:
         job = named_task[1] if named_task else names[0]
         tasks = self.requests.ask("status", {"job": job})["tasks"]
         attempt = options.get("attempt")
-        if (
-            attempt is not None and not named_task
-        ):  # if no task has the attempt, the request for it gets the error
+        # If no task has the attempt, the request for it gets the error.
+        if attempt is not None and not named_task:
             started = (each for each in tasks if each.get("attempt") is not None)
             tasks = [each for each in started if each["attempt"] >= attempt] or tasks
         logs = [log_document(each, attempt) for each in tasks if names[0] in (job, each["id"])]
