@@ -233,8 +233,15 @@ def test_there_is_no_view_of_the_future(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_being_set_up_says_so_and_names_its_output(tmp_path: Path) -> None:
-    lab = Lab().slice("a").job("train", tpu="v4-16", setup="pip install .").schedule()
-    session = session_of(lab.reports("train/* preparing").advance("90s"), tmp_path / "state")
-    found = job_status(session, "train")
-    assert {each.why for each in found.tasks} == {"being set up for 1m30s"}
-    assert found.next == why(session, "train").next == "iris logs train"
+    lab = Lab().slice("a").worker("w").job("train", tpu="v4-16", setup="pip install .")
+    lab = lab.job("single", setup="pip install .").job("bare").schedule()
+    lab.reports("train/* preparing").reports("single/* preparing").reports("bare/* preparing").advance("90s")
+    session = session_of(lab, tmp_path / "state")
+    seen = {job: job_status(session, job) for job in ("train", "single", "bare")}
+    assert {job: {each.why for each in found.tasks} for job, found in seen.items()} == {
+        "train": {"the set-up of its gang has run for 1m30s"},
+        "single": {"the set-up has run for 1m30s"},
+        "bare": {"received by its worker, not started yet"},
+    }
+    assert seen["train"].next == why(session, "train").next == "iris logs train"
+    assert seen["bare"].next == "iris why bare"

@@ -247,6 +247,11 @@ class Job(Record, kw_only=True):
         return self.coscheduling is not None
 
     @property
+    def has_set_up(self) -> bool:
+        """True if a worker unpacks files or runs a set-up command before it starts a task."""
+        return bool(self.workspace or self.setup)
+
+    @property
     def is_single_script(self) -> bool:
         """True if the workspace contains only the job script. iris makes the script executable."""
         shipped = self.workspace

@@ -255,7 +255,7 @@ class Dispatcher:
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._must_prepare(attempt):
-                needs_two_calls = job.is_gang or job.setup or job.workspace or job.client
+                needs_two_calls = job.is_gang or job.has_set_up or job.client
                 (staged if needs_two_calls else direct).append((attempt_id, attempt))
         for items, go in ((direct, True), (staged, False)):
             if (call := self._prepare_call(worker, items, go=go)) is not None:

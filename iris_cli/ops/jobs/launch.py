@@ -75,7 +75,7 @@ def wait_for_set_up(session: Session, job: JobId) -> None:
 def workers_in_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     """Return the workers that unpack files or run the set-up command for tasks of this job."""
     record = cluster.jobs[job]
-    if not record.workspace and not record.setup:
+    if not record.has_set_up:
         return []
     unreachable = _unreachable_workers(cluster, job)
     if unreachable and record.is_gang:

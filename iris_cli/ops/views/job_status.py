@@ -172,7 +172,7 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
 
 def is_being_set_up(cluster: Cluster, job: Job) -> bool:
     """Return whether a worker sets up an attempt of the job, none of whose tasks is running."""
-    return any(
+    return job.has_set_up and any(
         attempt.acknowledged and attempt.started_at is None for _, attempt in cluster.live_attempts_of(job.id)
     )
 

@@ -123,11 +123,19 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
     if task.state is TaskState.ASSIGNED:
         current = task.attempts[-1]
         if current.acknowledged:
-            return f"being set up for {format_duration(max(0.0, view.now - current.assigned_at))}"
+            return _set_up_words(view, view.cluster.jobs[task.job], current)
         return "its worker has not confirmed the start" if current.taken_over else "dispatching"
     if last is not None and last.state is AttemptState.ENDED:
         return last.why or "exit 0, waiting for the other ranks"
     return last.why if last is not None else ""
+
+
+def _set_up_words(view: View, job: Job, attempt: Attempt) -> str:
+    if not job.has_set_up:
+        return "received by its worker, not started yet"
+    # The log does not tell which ranks of a gang are set up and wait for the others.
+    duration = format_duration(max(0.0, view.now - attempt.assigned_at))
+    return f"the set-up {'of its gang ' if job.is_gang else ''}has run for {duration}"
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
