@@ -67,19 +67,21 @@ class Threads(Generic[R]):
         self._outstanding = 0  # operations submitted whose results have not been received
 
     def submit(self, act: Callable[[], R]) -> None:
-        if self._threads < min(self._max_threads, self._outstanding + 1):
+        self._outstanding += 1
+        self._queue.put(act)  # BEFORE the thread starts, so that it need not wait
+        if self._threads < min(self._max_threads, self._outstanding):
             try:
                 threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
             except RuntimeError as error:  # the limit of processes; the threads there are do the work
                 if not self._threads:
+                    self._queue.get()
+                    self._outstanding -= 1
                     raise IrisError(
                         "no thread can be started on this machine",
                         hint="raise its limits: ulimit -u, ulimit -v",
                     ) from error
             else:
                 self._threads += 1
-        self._outstanding += 1
-        self._queue.put(act)
 
     def take(self, patience: float | None = None) -> list[R]:
         if not self._received:
