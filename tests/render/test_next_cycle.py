@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,13 +243,17 @@ def test_a_worker_that_was_never_probed_says_when_it_will_be(
 HINT = "no cycles are running: iris loop start, or iris cron install"
 
 
+def launched(lab: Lab, result: CycleResult | None, **fields: Any) -> partial[None]:
+    """Return what shows the job `job` after its first cycle, `result`."""
+    shown = {"unanswered": {}, **fields}
+    return partial(jobs.show_launched, cluster=lab.cluster, job_id=JobId("job"), result=result, **shown)
+
+
 def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed(screen: Screen) -> None:
     lab = Lab().worker("w").job("job").schedule().not_sent("job/*").silent("w")
-    show = partial(
-        jobs.show_launched,
-        cluster=lab.cluster,
-        job_id=JobId("job"),
-        result=CycleResult(plan=lab.plan()),
+    show = launched(
+        lab,
+        CycleResult(plan=lab.plan()),
         unanswered={WorkerId("w"): "connect: no route to host; no cycles are running"},
         no_cycles=HINT,
     )
@@ -260,11 +265,9 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
 
 def test_a_launch_does_not_call_a_host_silent_that_rejected_the_key(screen: Screen) -> None:
     lab = Lab().worker("w").job("job").schedule().not_sent("job/*").silent("w", kind=SilenceKind.AUTH)
-    show = partial(
-        jobs.show_launched,
-        cluster=lab.cluster,
-        job_id=JobId("job"),
-        result=CycleResult(plan=lab.plan()),
+    show = launched(
+        lab,
+        CycleResult(plan=lab.plan()),
         unanswered={WorkerId("w"): "authentication: key rejected"},
     )
     said = "job: can't start on w (authentication: key rejected); details: iris why job\n"
@@ -288,14 +291,7 @@ def test_a_job_that_is_being_set_up_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
 ) -> None:
     lab = Lab().worker("w").job("job", setup="pip install .").schedule()
-    show = partial(
-        jobs.show_launched,
-        cluster=lab.cluster,
-        job_id=JobId("job"),
-        result=CycleResult(),
-        unanswered={},
-        no_cycles=no_cycles,
-    )
+    show = launched(lab, CycleResult(), no_cycles=no_cycles)
     assert screen.told(show) == f"job: being set up on w; {then}\n"
 
 
@@ -308,14 +304,7 @@ def test_a_job_that_was_only_submitted_is_promised_no_start(
 ) -> None:
     """The next cycle may find no room for it."""
     lab = Lab().worker("w").job("job")
-    show = partial(
-        jobs.show_launched,
-        cluster=lab.cluster,
-        job_id=JobId("job"),
-        result=None,
-        unanswered={},
-        no_cycles=no_cycles,
-    )
+    show = launched(lab, None, no_cycles=no_cycles)
     assert screen.told(show) == f"job: {words}\n"
 
 
@@ -325,14 +314,7 @@ def test_a_job_that_runs_although_its_first_cycle_failed_is_not_called_unplaced(
 ) -> None:
     """Such as on a disk that fills up just before the time of the cycle is recorded."""
     lab = Lab().worker("w").job("job").schedule().reports("job/* running")
-    show = partial(
-        jobs.show_launched,
-        cluster=lab.cluster,
-        job_id=JobId("job"),
-        result=None,
-        unanswered={},
-        no_cycles=no_cycles,
-    )
+    show = launched(lab, None, no_cycles=no_cycles)
     assert screen.told(show) == f"job: RUNNING on w\n{then}"
 
 
