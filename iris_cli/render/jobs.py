@@ -12,9 +12,7 @@ from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import count
-from iris_cli.ops.jobs.change import Cancelled, Changed, Retried
 from iris_cli.ops.jobs.launch import workers_in_set_up
-from iris_cli.ops.loop.foreground import WaitResult
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.view import reason_words
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import ReasonKind
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.cycle.cycle import CycleResult
+    from iris_cli.ops.jobs.change import Cancelled, Changed, Retried
+    from iris_cli.ops.loop.foreground import WaitResult
 
 
 class WaitReason(Struct, frozen=True):
