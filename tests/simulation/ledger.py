@@ -217,7 +217,7 @@ class Ledger:
 
         Where the operator's clock was set back, a wait may last up to twice as long.
         """
-        waits = next(cluster.pending_tasks(), None) is not None
+        waits = bool(cluster.pending_tasks())
         for made in self._there():
             known = cluster.slices.get(made.name)
             if made.state is CloudState.DELETING:

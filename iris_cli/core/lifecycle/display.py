@@ -10,7 +10,16 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from iris_cli.core import Cluster, EndReason, Job, JobId, JobState, TaskState, state_of
-from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Running, Stopping, Task
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    End,
+    Ended,
+    Running,
+    Stopping,
+    Task,
+)
 
 
 class DisplayWord(StrEnum):
@@ -47,13 +56,18 @@ def word_of(display: str) -> str:
 def job_display(cluster: Cluster, job_id: JobId) -> str:
     """Return the display of a job. An open job displays RUNNING only while an attempt is running."""
     job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
-    return display_of(job, tasks, state_of(job, tasks))
+    return display_of(job, tasks, state_of(job, tasks), live_attempts(tasks))
 
 
-def display_of(job: Job, tasks: Sequence[Task], state: JobState) -> str:
+def live_attempts(tasks: Iterable[Task]) -> list[Attempt]:
+    last_attempts = (task.attempts[-1] for task in tasks if task.attempts)
+    return [attempt for attempt in last_attempts if type(attempt.phase) is not Ended]
+
+
+def display_of(job: Job, tasks: Sequence[Task], state: JobState, live: Sequence[Attempt]) -> str:
+    """Return the display of a job in this state with these live attempts."""
     if state.terminal:
         return state
-    live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
     if any(type(attempt.phase) is Running for attempt in live):
         return JobState.RUNNING
     without_verdict = job.is_gang and job.rounds > job.settled_rounds and not live
@@ -192,10 +206,10 @@ def _task_display(task: Task, pending: str) -> str:
     last_attempt = task.attempts[-1] if task.attempts else None
     if last_attempt is not None and type(last_attempt.phase) is Stopping:
         return DisplayWord.STOPPING
+    if task.end is None and last_attempt is not None and type(last_attempt.phase) is Running:
+        return task.state  # the most frequent case
     if task.state is TaskState.PENDING:
         return pending
-    if task.end is None and last_attempt is not None and type(last_attempt.phase) is Running:
-        return task.state
     if task.end is not None and task.end.reason is not EndReason.SIBLING:
         return _failed_display(task.end) if task.state is TaskState.FAILED else task.state
     end = last_attempt.end if last_attempt is not None else None

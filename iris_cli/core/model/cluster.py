@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from heapq import nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from msgspec import Struct, field
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.slice import GroupRecord, Slice, SliceOwner
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import Attempt, Stopping, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
@@ -219,6 +220,8 @@ class Outputs(Struct, frozen=True, kw_only=True):
 
 NO_OUTPUTS = Outputs()
 
+_PENDING = TaskState.PENDING
+
 
 class Cluster(Struct, kw_only=True, eq=False):
     """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
@@ -272,9 +275,9 @@ class Cluster(Struct, kw_only=True, eq=False):
         jobs_with_claims |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
         return [job for job in values_in_memory(self.jobs) if job.end is None or job.id in jobs_with_claims]
 
-    def pending_tasks(self) -> Iterator[Task]:
+    def pending_tasks(self) -> list[Task]:
         """Return the pending tasks, job by job."""
-        return (task for task in values_in_memory(self.tasks) if task.state is TaskState.PENDING)
+        return [task for task in values_in_memory(self.tasks) if task.state is _PENDING]
 
     def last_ended(self, limit: int) -> list[Job]:
         """Return up to `limit` ended jobs, the latest end first."""
@@ -329,9 +332,12 @@ class Cluster(Struct, kw_only=True, eq=False):
     def stopping_jobs(self) -> dict[WorkerId, list[JobId]]:
         """Return the workers with attempts that are being stopped, each with the job of every such attempt."""
         found: dict[WorkerId, list[JobId]] = {}
-        for attempt_id, attempt in self.live_attempts():
-            if attempt.state is AttemptState.STOPPING:
-                found.setdefault(attempt.worker, []).append(attempt_id.task.job)
+        for task in values_in_memory(self.tasks):
+            if task.attempts and type(task.attempts[-1].phase) is Stopping:
+                worker = self.workers.get(task.attempts[-1].worker)
+                # Clusters of a forecast omit workers and claims.
+                if worker is not None and task.current_id in worker.claims:
+                    found.setdefault(worker.id, []).append(task.job)
         return found
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
@@ -367,7 +373,8 @@ def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     if all_ended:
         only_tolerated = distinct <= {TaskState.FAILED, TaskState.SUCCEEDED}
         return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
-    started = any(attempt.started_at is not None for task in tasks for attempt in task.attempts)
+    attempts = chain.from_iterable([task.attempts for task in tasks if task.attempts])
+    started = any(attempt.started_at is not None for attempt in attempts)
     return JobState.RUNNING if started else JobState.PENDING
 
 

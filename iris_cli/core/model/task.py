@@ -340,10 +340,16 @@ class Attempt(Record, kw_only=True):
         return self.phase.reaped_at if type(self.phase) is Ended else None
 
 
-class Task(Record, kw_only=True):
-    """One replica of a job. `attempts[n].number == n`; the last attempt is the current one."""
+NO_ID = TaskId(JobId("-"), 0)
 
-    id: TaskId
+
+class Task(Record, kw_only=True):
+    """One replica of a job. `attempts[n].number == n`; the last attempt is the current one.
+
+    Snapshots omit the id, because it follows from the position of the task in its job. Every other task has its id.
+    """
+
+    id: TaskId = NO_ID
     state: TaskState = TaskState.PENDING
     attempts: tuple[Attempt, ...] = ()
     failures: int = 0  # charged against max_retries_failure

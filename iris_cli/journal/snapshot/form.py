@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from itertools import chain, repeat
+from itertools import chain
 from typing import Final
 
 from msgspec import Raw, Struct
 
-from iris_cli.core import AttemptId, Claim, Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
+from iris_cli.core import AttemptId, Claim, Cluster, Job, JobId, Task, Worker, WorkerId
+from iris_cli.core.model.task import NO_ID
 from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
-MEANING: Final = 13
+MEANING: Final = 14
 """Version of the content. Increment it if the same log gives other records, or if types change. A test checks this."""
 
 
@@ -89,17 +90,11 @@ class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pages: tuple[Page, ...] = ()
 
 
-class StoredTask(Task, kw_only=True):
-    """A task as stored, without its id, which follows from the task's position in the job."""
-
-    id: TaskId = TaskId(JobId("-"), 0)
-
-
 class RepeatedTask(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One of several consecutive tasks that differ only in their ids, and the number of these tasks."""
 
     count: int
-    task: StoredTask
+    task: Task
 
 
 AttemptIndex = tuple[int, int, int]
@@ -156,15 +151,24 @@ def stored_job(full_job: FullJob) -> StoredJob:
 
 
 def expand_job(entry: StoredJob) -> FullJob:
-    """Decode a job. Raises ValueError if its number of tasks is wrong."""
-    tasks = chain.from_iterable(repeat(each.task, each.count) for each in entry.tasks)
-    with_ids = [_add_id(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
-    return FullJob(entry.job, tuple(with_ids), entry.children)
+    """Give the decoded tasks of a job their ids. Raises ValueError if the number of tasks is wrong."""
+    tasks: list[Task] = []
+    for decoded, task_id in zip(
+        chain.from_iterable(map(_each_task, entry.tasks)), entry.job.task_ids, strict=True
+    ):
+        decoded.id = task_id
+        tasks.append(decoded)
+    return FullJob(entry.job, tuple(tasks), entry.children)
+
+
+def _each_task(repeated: RepeatedTask) -> Iterable[Task]:
+    task = repeated.task
+    return (task,) if repeated.count == 1 else (copy(task) for _ in range(repeated.count))
 
 
 def _repeated_tasks(tasks: Iterable[Task]) -> Iterator[RepeatedTask]:
     found, count = None, 0
-    for task in map(_stored_task, tasks):
+    for task in map(_without_id, tasks):
         if found is not None and not task.attempts and found == task:
             count += 1
             continue
@@ -175,27 +179,10 @@ def _repeated_tasks(tasks: Iterable[Task]) -> Iterator[RepeatedTask]:
         yield RepeatedTask(count, found)
 
 
-def _stored_task(task: Task) -> StoredTask:
-    return StoredTask(
-        state=task.state,
-        attempts=task.attempts,
-        failures=task.failures,
-        preemptions=task.preemptions,
-        refusals=task.refusals,
-        end=task.end,
-    )
-
-
-def _add_id(task: StoredTask, task_id: TaskId) -> Task:
-    return Task(
-        id=task_id,
-        state=task.state,
-        attempts=task.attempts,
-        failures=task.failures,
-        preemptions=task.preemptions,
-        refusals=task.refusals,
-        end=task.end,
-    )
+def _without_id(task: Task) -> Task:
+    stored = copy(task)
+    stored.id = NO_ID
+    return stored
 
 
 def live_part(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:

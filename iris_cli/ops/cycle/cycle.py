@@ -182,7 +182,7 @@ class Cycles(Struct):
         return self.dispatcher.unanswered | self.dispatcher.calls.busy_workers
 
     def _must_place(self, cluster: Cluster) -> bool:
-        return self.schedule and next(cluster.pending_tasks(), None) is not None
+        return self.schedule and bool(cluster.pending_tasks())
 
     def _listen(self) -> None:
         """Receive answers until none arrives for `patience` seconds.

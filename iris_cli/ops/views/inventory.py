@@ -239,16 +239,19 @@ def _slice_status(rows: list[WorkerRow], missing: int) -> str:
 
 
 def _status(view: View, worker: Worker) -> str:
-    """Return the worker's status in one word: the first word in `checks` whose condition is true, or `healthy`."""
-    checks = {
-        worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
-        "quarantined": worker.quarantined,
-        "draining": worker.draining,
-        "unusable": worker.unschedulable,
-        "cooling": is_cooling_down(worker, view.now, view.limits),
-        "stopping": worker.id in view.stopping_on or worker.id in view.cluster.ghosts,
-    }
-    return next((word for word, is_true in checks.items() if is_true), worker.condition.value)
+    """Return the worker's status in one word: `healthy`, or the first problem."""
+    if worker.condition is not WorkerCondition.HEALTHY:
+        return worker.condition.value
+    if worker.quarantined:
+        return "quarantined"
+    if worker.draining:
+        return "draining"
+    if worker.unschedulable:
+        return "unusable"
+    if is_cooling_down(worker, view.now, view.limits):
+        return "cooling"
+    is_stopping = worker.id in view.stopping_on or worker.id in view.cluster.ghosts
+    return "stopping" if is_stopping else worker.condition.value
 
 
 def _warnings(view: View, worker: Worker) -> Iterable[str]:

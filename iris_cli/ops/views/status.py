@@ -8,7 +8,14 @@ from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
 from iris_cli.core.decorators import gc_paused
-from iris_cli.core.lifecycle.display import DisplayWord, count_displays, display_of, displays_of, word_of
+from iris_cli.core.lifecycle.display import (
+    DisplayWord,
+    count_displays,
+    display_of,
+    displays_of,
+    live_attempts,
+    word_of,
+)
 from iris_cli.core.model.task import Attempt, Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_hold, describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
@@ -19,6 +26,7 @@ from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
+_PENDING = TaskState.PENDING
 _DISPLAY_ORDER: tuple[str, ...] = (
     *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
 )
@@ -163,9 +171,9 @@ class Outline(NamedTuple):
 def outline_of(cluster: Cluster, job: Job) -> Outline:
     tasks = cluster.tasks_of(job.id)
     placed = [task for task in tasks if task.attempts]
-    live = [task.attempts[-1] for task in placed if task.attempts[-1].live]
+    live = live_attempts(placed)
     state = state_of(job, tasks)
-    display = display_of(job, tasks, state)
+    display = display_of(job, tasks, state, live)
     word = word_of(display)
     order: tuple[float, ...]
     if state.terminal:
@@ -240,7 +248,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         from iris_cli.ops.views.failure import cause_words
 
         return cause_words(view.cluster, job, view.state)
-    words = view.prospects(job, [task.id for task in tasks if task.state is TaskState.PENDING])
+    words = view.prospects(job, [task.id for task in tasks if task.state is _PENDING])
     first, number = next(iter(words.items()), (describe_hold(job), 0))
     if len(words) < 2:
         return first

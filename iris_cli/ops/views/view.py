@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
@@ -123,14 +124,17 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """
         if not tasks:
             return {}
-        by_cause: dict[int, list[TaskId]] = {}
-        keys = [job.id] * len(tasks) if job.is_gang else tasks
-        for task, cause in zip(tasks, self.plan.waiting.causes(keys), strict=True):
-            by_cause.setdefault(id(task in self.next_workers if cause is None else cause), []).append(task)
+        causes = self.plan.waiting.causes([job.id] * len(tasks) if job.is_gang else tasks)
+        next_workers = self.next_workers
+        keys = [
+            id(task in next_workers if cause is None else cause)
+            for task, cause in zip(tasks, causes, strict=True)
+        ]
+        first_tasks = dict(zip(reversed(keys), reversed(tasks), strict=True))
         found: dict[str, int] = {}
-        for alike in by_cause.values():
-            words = self.prospect(job, alike[0])
-            found[words] = found.get(words, 0) + len(alike)
+        for key, number in Counter(keys).items():
+            words = self.prospect(job, first_tasks[key])
+            found[words] = found.get(words, 0) + number
         return found
 
     def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
