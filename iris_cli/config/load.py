@@ -159,15 +159,16 @@ def _slice(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not name:
         return []
-    found = []
+    found, device = [], Device("tpu", kind)
+    attributes = {**shared, **_slice_attributes(name, kind, len(members))}
     for index, (connection, address) in enumerate(members):
         host = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
             connection=connection,
-            attributes={**shared, **_slice_attributes(name, kind, index, len(members))},
+            attributes={**attributes, keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(index)},
             cpu=cpu,
             memory=memory,
-            device=Device("tpu", kind),
+            device=device,
             env=settings.env,
             slice=name,
             replace_lost=settings.replace_lost,
@@ -224,18 +225,20 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
     if device is None:
         return {}
     if device.kind == "tpu":
-        return _slice_attributes(worker, device.variant, 0, 1)
+        return {
+            **_slice_attributes(worker, device.variant, 1),
+            keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(0),
+        }
     attributes = {keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
         attributes[keys.DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     return attributes
 
 
-def _slice_attributes(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
-    """Return the attributes of VM number `index` of a slice."""
+def _slice_attributes(slice_name: str, kind: str, vms: int) -> dict[str, AttributeValue]:
+    """Return the attributes that the VMs of a slice have in common."""
     return {
         keys.TPU_NAME_ATTRIBUTE_KEY: interned(slice_name),
-        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(index),
         keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: interned(kind),
         keys.TPU_VM_COUNT_ATTRIBUTE_KEY: interned(vms),
         keys.DEVICE_TYPE_ATTRIBUTE_KEY: interned("tpu"),

@@ -98,7 +98,8 @@ class Section(Struct):
     def get(self, key: str, reader: Callable[[Setting], T], default: D | None = None) -> T | D | None:
         """Return the value of a key. Return the default if the key is omitted or its value is invalid."""
         self._known.append(key)
-        found = self.entries[key].read(reader) if key in self else None
+        setting = self.entries.get(key)
+        found = None if setting is None else setting.read(reader)
         return default if found is None else found
 
     def require(self, key: str, reader: Callable[[Setting], T], default: D) -> T | D:
