@@ -126,8 +126,9 @@ def show_pulled(output: Output, found: Pulled) -> None:
 def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
     """Yield a line for each problem and note, with the attempts that have it."""
     alike = group_pairs(((words, row.silent), row) for row in rows for words in (*row.problems, *row.notes))
-    for (words, silent), rows in alike.items():
-        why = f"no answer from {fold(row.worker for row in rows)} ({words})" if silent else words
+    for (words, _), rows in alike.items():
+        silence = rows[0].silence
+        why = words if silence is None else silence.words(fold(row.worker for row in rows))
         yield f"{_attempt_names([row.attempt for row in rows])}: {why}"
 
 

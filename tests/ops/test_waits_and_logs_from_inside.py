@@ -163,12 +163,21 @@ def test_long_pieces_are_read_once_each_though_they_need_several_answers(tmp_pat
     assert other.chunks_read == 12
 
 
-@pytest.mark.parametrize("meanwhile", ["silent", "left alone"])
-def test_logs_of_a_silent_worker_are_refused_in_words(tmp_path: Path, meanwhile: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "meanwhile", "words"),
+    [
+        (SilenceKind.UNREACHABLE, "silent", "the worker is suspect: connect"),
+        (SilenceKind.AUTH, "silent", "the worker is auth_failed: authentication"),
+        (SilenceKind.UNREACHABLE, "left alone", "the worker is suspect: connect"),
+    ],
+)
+def test_logs_of_a_silent_worker_are_refused_in_words(
+    tmp_path: Path, kind: SilenceKind, meanwhile: str, words: str
+) -> None:
     site, task, other, _ = two_hosts(tmp_path)
-    other.silence = SilenceKind.UNREACHABLE
+    other.silence = kind
     if meanwhile == "left alone":
         site.cycle()
     task.ask("1", "logs", task="train/eval/task-0")
     site.cycle()
-    assert "no answer from the worker of train/eval/task-0" in task.told("1")
+    assert f"can't read the logs of train/eval/task-0: {words}" in task.told("1")

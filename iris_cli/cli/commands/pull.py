@@ -34,6 +34,6 @@ def pull(
 
     found = operation.pull(iris.session("iris pull"), what, directory, ranks=rank or (), number=attempt)
     render.show_pulled(iris.output, found)
-    if any(row.silent for row in found.attempts):
+    if any(row.silence is not None for row in found.attempts):
         return ExitCode.UNREACHABLE
     return ExitCode.FAILED if any(row.problems for row in found.attempts) else ExitCode.OK

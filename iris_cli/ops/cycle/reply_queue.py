@@ -215,7 +215,7 @@ class ReplyQueue:
                 refusal = messages.refusal_of(IrisError(observation.problem))
                 self._queue_answer(cluster, request, lambda: refusal)
         chunks = observation.chunks if isinstance(observation, LogChunks) else ()
-        why = f"{observation.step}: {observation.detail}" if isinstance(observation, Silence) else ""
+        why = observation.words("its worker") if isinstance(observation, Silence) else "no answer"
         for reading, chunk in zip_longest(call.reads, chunks):
             self._reading.discard(reading.request.key)
             self._queue_answer(cluster, reading.request, partial(_log_answer, reading, chunk, why))
@@ -241,8 +241,7 @@ def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading])
 
 def _log_answer(reading: LogReading, chunk: "LogChunk | None", why: str) -> messages.Answer:
     if chunk is None:
-        message = f"no answer from the worker of {reading.wanted.task}{f': {why}' if why else ''}"
-        return messages.refusal_of(UnreachableError(message))
+        return messages.refusal_of(UnreachableError(f"can't read the logs of {reading.wanted.task}: {why}"))
     from base64 import b64encode
 
     return {"offset": chunk.offset, "size": chunk.size, "data": b64encode(chunk.data).decode("ascii")}

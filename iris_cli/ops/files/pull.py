@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
 from iris_cli.core.ids import is_attempt_name
+from iris_cli.core.messages.observations import SILENT, Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle.answers import SilentError, answered
@@ -90,16 +91,19 @@ def _attempts_with_files(
     ]
 
 
-def _unfetched(
-    directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str, silent: bool = False
-) -> PulledAttempt:
+def _unfetched(directory: Path, attempt_id: AttemptId, attempt: Attempt, *problems: str) -> PulledAttempt:
     return PulledAttempt(
         attempt=attempt_id,
         worker=attempt.worker,
         directory=directory / str(attempt_id),
         problems=list(problems),
-        silent=silent,
     )
+
+
+def _unanswered(directory: Path, attempt_id: AttemptId, attempt: Attempt, silence: Silence) -> PulledAttempt:
+    result = _unfetched(directory, attempt_id, attempt, f"{silence.step}: {silence.detail}")
+    result.silent, result.silence = silence.kind in SILENT, silence
+    return result
 
 
 class _JobPull:
@@ -125,9 +129,8 @@ class _JobPull:
                 for (attempt_id, attempt), found in zip(batch, lists, strict=True):
                     results.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
-                problem = f"{error.silence.step}: {error.silence.detail}"
                 rest = attempts[len(results) :]
-                return results + [_unfetched(self._directory, *each, problem, silent=True) for each in rest]
+                return results + [_unanswered(self._directory, *each, error.silence) for each in rest]
         return results
 
     def _list_files(self, worker: WorkerId, attempts: Sequence[Selected]) -> tuple[float, list[FileList]]:

@@ -4,10 +4,12 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Token, WorkerId, clip, format_memory
+from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.cycle.answers import answered
@@ -30,8 +32,10 @@ class PulledAttempt(Struct, kw_only=True):
 
     `files` is the number of fetched files, `bytes` their size. `unchanged` is the number of files whose local copies
     were up to date. `log_bytes`: fetched bytes of stdout and stderr. `problems` name the files that could not be
-    fetched. `silent`: True if the worker did not answer.
+    fetched. `silence`: the call without a usable answer. `silent`: True if the worker did not answer at all.
     """
+
+    OMITTED: ClassVar = ("silence",)
 
     attempt: AttemptId
     worker: WorkerId
@@ -43,6 +47,7 @@ class PulledAttempt(Struct, kw_only=True):
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     silent: bool = False
+    silence: Silence | None = None
 
 
 class _WantedFile(Struct, frozen=True):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.messages.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
 from iris_cli.journal.log.archive import Compacted, Segment
 from iris_cli.journal.log.position import Position
@@ -52,8 +54,19 @@ def _of(rank: int) -> AttemptId:
     return AttemptId(TaskId(JobId("train"), rank), 0)
 
 
+def _silences() -> Iterator[tuple[int, Silence]]:
+    for rank in (3, 4, 5, 6):
+        worker = WorkerId(f"v5a-{rank}")
+        yield (
+            rank,
+            Silence(worker=worker, kind=SilenceKind.UNREACHABLE, step="connect", detail="no route to host"),
+        )
+    detail = "v5a-7-host rejected user 'me'"
+    yield 7, Silence(worker=WorkerId("v5a-7"), kind=SilenceKind.AUTH, step="authentication", detail=detail)
+
+
 def _pulled(output: Output) -> None:
-    """Two came whole, of one a file was too large, four did not answer."""
+    """Two came whole, of one a file was too large, four did not answer, one rejected the key."""
     home = Path("/home/me/my-cluster/out/train")
     rows = [
         PulledAttempt(
@@ -84,10 +97,11 @@ def _pulled(output: Output) -> None:
             attempt=_of(rank),
             worker=WorkerId(f"v5a-{rank}"),
             directory=home / f"task-{rank}",
-            problems=["connect: no route to host"],
-            silent=True,
+            problems=[f"{silence.step}: {silence.detail}"],
+            silent=silence.kind in SILENT,
+            silence=silence,
         )
-        for rank in (3, 4, 5, 6)
+        for rank, silence in _silences()
     ]
     files.show_pulled(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
 
