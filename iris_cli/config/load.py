@@ -160,7 +160,7 @@ def _slice(setting: Setting, base: hosts.Inherited) -> list[_HostEntry]:
     if not name:
         return []
     found, device = [], Device("tpu", kind)
-    attributes = {**shared, **_slice_attributes(name, kind, len(members))}
+    attributes = {**shared, **_first_vm_attributes(name, kind, len(members))}
     for index, (connection, address) in enumerate(members):
         host = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
@@ -225,20 +225,18 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
     if device is None:
         return {}
     if device.kind == "tpu":
-        return {
-            **_slice_attributes(worker, device.variant, 1),
-            keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(0),
-        }
+        return _first_vm_attributes(worker, device.variant, 1)
     attributes = {keys.DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
         attributes[keys.DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     return attributes
 
 
-def _slice_attributes(slice_name: str, kind: str, vms: int) -> dict[str, AttributeValue]:
-    """Return the attributes that the VMs of a slice have in common."""
+def _first_vm_attributes(slice_name: str, kind: str, vms: int) -> dict[str, AttributeValue]:
+    """Return the attributes of the first VM of a slice. The others differ in their worker index."""
     return {
         keys.TPU_NAME_ATTRIBUTE_KEY: interned(slice_name),
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: interned(0),
         keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: interned(kind),
         keys.TPU_VM_COUNT_ATTRIBUTE_KEY: interned(vms),
         keys.DEVICE_TYPE_ATTRIBUTE_KEY: interned("tpu"),
