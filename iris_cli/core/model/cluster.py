@@ -62,7 +62,7 @@ class Table(dict[K, V]):
     Threads may read a table at the same time if it has a reentrant `lock`, which is held while stored entries are read.
     """
 
-    __slots__ = ("_lock", "_missing", "dropped", "kept")
+    __slots__ = ("_missing", "dropped", "kept", "lock")
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class Table(dict[K, V]):
         super().__init__(loaded)
         self.kept = kept
         self._missing = missing
-        self._lock = lock or nullcontext()
+        self.lock = lock or nullcontext()
         self.dropped: frozenset[K] = frozenset()
 
     def get(self, key: Any, default: Any = None) -> Any:
         if (value := super().get(key)) is None:
-            with self._lock:
+            with self.lock:
                 value = super().get(key)  # another thread may have read it
                 if value is None and self.kept is not None and key not in self.dropped:
                     value = self.kept.find(key)
@@ -98,12 +98,12 @@ class Table(dict[K, V]):
         return self.get(key) is not None
 
     def __len__(self) -> int:
-        with self._lock:
+        with self.lock:
             return super().__len__() + self._missing
 
     def __iter__(self) -> Iterator[K]:
         """Read all entries into memory, and iterate over them in the order of the whole table."""
-        with self._lock:
+        with self.lock:
             if self.kept is not None:
                 loaded = dict(dict.items(self))
                 stored = self.kept.all_entries()
@@ -127,8 +127,8 @@ class Table(dict[K, V]):
 
     def copy(self) -> Table[K, V]:
         """Copy only the entries in memory."""
-        with self._lock:
-            table = Table(dict(dict.items(self)), self.kept, self._missing, self._lock)
+        with self.lock:
+            table = Table(dict(dict.items(self)), self.kept, self._missing, self.lock)
             table.dropped = self.dropped
         return table
 
@@ -148,7 +148,8 @@ class Table(dict[K, V]):
 def values_in_memory(table: dict[K, V]) -> list[V]:
     """Return the entries of a table that are in memory. For a plain dict these are all entries."""
     # A copy, because a look-up, also in another thread, adds entries to the table.
-    return list(dict.values(table))
+    with table.lock if isinstance(table, Table) else nullcontext():
+        return list(dict.values(table))
 
 
 MAX_ENDPOINT_CHANGES = 1000  # maximum for one attempt, because each change stays in the log
@@ -331,13 +332,13 @@ class Cluster(Struct, kw_only=True, eq=False):
 
     def stopping_jobs(self) -> dict[WorkerId, list[JobId]]:
         """Return the workers with attempts that are being stopped, each with the job of every such attempt."""
+        last_attempts = [task.attempts[-1] for task in values_in_memory(self.tasks) if task.attempts]
+        workers = {attempt.worker for attempt in last_attempts if type(attempt.phase) is Stopping}
         found: dict[WorkerId, list[JobId]] = {}
-        for task in values_in_memory(self.tasks):
-            if task.attempts and type(task.attempts[-1].phase) is Stopping:
-                worker = self.workers.get(task.attempts[-1].worker)
-                # Clusters of a forecast omit workers and claims.
-                if worker is not None and task.current_id in worker.claims:
-                    found.setdefault(worker.id, []).append(task.job)
+        for worker in [each for each in self.workers if each in workers]:
+            for attempt_id, attempt in self.live_attempts_on(worker):
+                if type(attempt.phase) is Stopping:
+                    found.setdefault(worker, []).append(attempt_id.task.job)
         return found
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
