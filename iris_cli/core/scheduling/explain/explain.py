@@ -177,8 +177,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def _near_miss(self, case: Case, check: GroupCheck) -> explanation.NearMiss:
         assert check.kind is not None
         if check.kind is ReasonKind.BEHIND:
-            takers = self._record.takers_before_signature(case.requirement.job, self._ids(check.rejected))
-            text = f"assigned to {wording.list_few(map(str, takers))}"
+            text = self._takers_text(case.requirement.job, check.rejected)
         else:
             text = wording.shortage_text(self._context, case.requirement, check)
         return explanation.NearMiss(
@@ -187,6 +186,11 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             lacking=tuple(self._ids(check.rejected)),
             text=text,
         )
+
+    def _takers_text(self, job: Job, rejected: int) -> str:
+        """Return `assigned to a, b`: the jobs that took these workers before the turn of `job`, if any."""
+        takers = self._record.takers_before_signature(job, self._ids(rejected))
+        return f"assigned to {wording.list_few(map(str, takers)) or 'other tasks'}"
 
     @cached_by_argument
     def _reasons(self, case: Case) -> tuple[Reason, ...]:
@@ -296,8 +300,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         kind, units, rejected, have = rejection
         text = wording.unavailable_text(self._context, requirement, rejection, suitable)
         if kind is ReasonKind.BEHIND:
-            takers = self._record.takers_before_signature(requirement.job, self._ids(rejected))
-            text += f" (assigned to {wording.list_few(map(str, takers))})"
+            text += f" ({self._takers_text(requirement.job, rejected)})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED_KINDS:
             number = AMOUNT_KINDS.index(kind)
