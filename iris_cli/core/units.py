@@ -82,6 +82,14 @@ def format_memory(size: int) -> str:
     return f"{size}B"
 
 
+def floor_memory(size: int) -> int:
+    """Return the largest size, at most `size`, that `format_memory` does not round."""
+    if size <= 0 or parse_memory(format_memory(size)) == size:
+        return size
+    unit = next(each for each in _BINARY_UNITS.values() if size >= each)
+    return size * 100 // unit * unit // 100
+
+
 def parse_duration(value: str | int | float) -> float:
     """Parse `90s`, `10m`, `1h30m`, `2d`, `500ms`, or a bare number to seconds. Raises UsageError."""
     text = str(value).strip()

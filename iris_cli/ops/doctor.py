@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
-from iris_cli.core.lifecycle.workers import IS_VM, OCCUPIED, REMOVED
+from iris_cli.core.model.worker import IS_VM, OCCUPIED, REMOVED
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal import access
 from iris_cli.journal.state_dir import StateDir

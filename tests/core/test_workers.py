@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events.events import WorkerConditionChanged, WorkerUncordoned
 from iris_cli.core.ids import Token
-from iris_cli.core.lifecycle.workers import OCCUPIED
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import Worker, WorkerCondition, is_cooling_down
+from iris_cli.core.model.worker import OCCUPIED, Worker, WorkerCondition, is_cooling_down
 from tests.support.lab import START, Host, Lab
 from tests.support.reports import parse_report
 

@@ -13,10 +13,9 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.attributes import region_of_zone
 from iris_cli.core.constraints import preemptible_constraint, region_constraint
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.lifecycle.workers import REMOVED
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.model.worker import Connection
+from iris_cli.core.model.worker import REMOVED, Connection
 from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.change import cancel

@@ -6,11 +6,16 @@ from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, 
 from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
-from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, is_cooling_down
+from iris_cli.core.model.worker import (
+    IS_VM,
+    OCCUPIED,
+    REMOVED,
+    Connection,
+    Worker,
+    WorkerCondition,
+    is_cooling_down,
+)
 
-REMOVED = "removed from cluster.yaml"
-OCCUPIED = "its host still runs tasks of a removed worker"
-IS_VM = "its host is a VM of a slice that iris created"
 VM_IS_PREEMPTED = "its VM is being preempted"
 _UNKILLABLE = "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
 

@@ -103,6 +103,13 @@ class Span(Value, frozen=True, kw_only=True):
         return self.total - self.longest + min(self.longest, max_step)
 
 
+REMOVED = "removed from cluster.yaml"
+OCCUPIED = "its host still runs tasks of a removed worker"
+IS_VM = "its host is a VM of a slice that iris created"
+DRAINS_BY_CONFIGURATION = frozenset({REMOVED, OCCUPIED, IS_VM})
+"""Reasons for which iris drains a worker until the configuration or the other worker changes, despite an uncordon."""
+
+
 class Worker(Record, kw_only=True):
     """One host. `cpu` is in cores, `memory` in bytes. `claims` holds the resources of each live attempt on the host.
 

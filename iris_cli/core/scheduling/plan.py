@@ -105,7 +105,7 @@ def plan(
     )
     return Plan(
         result=result,
-        waiting=result.waiting.with_held_back(gate.held_back),
+        waiting=result.waiting.with_held_back(gate.held_back, gate.dependents),
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
         too_late={key: reasons[0] for key, reasons in repeated.waiting.items()} if repeated else {},
@@ -125,6 +125,7 @@ class _Gate:
     """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't.
 
     `stopping_gangs`: the tasks of the gangs that are held back only because their last round is being stopped.
+    `dependents`: by job, the tasks that are held back only until this job ends.
     """
 
     def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
@@ -135,6 +136,7 @@ class _Gate:
         self.ready: TasksByJob = {}
         self.stopping_gangs: TasksByJob = {}
         self.held_back: dict[WaitingKey, tuple[Reason, ...]] = {}
+        self.dependents: TasksByJob = {}
         self.timed_out: list[TaskId] = []
         self.failed: list[TaskId] = []
 
@@ -157,6 +159,9 @@ class _Gate:
         if not (reasons or job.rounds or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
+        unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
+        if len(unfinished) == len(reasons) == 1:
+            self.dependents.setdefault(unfinished[0], []).extend(tasks)
         if reasons and has_timed_out(job, self._cluster.jobs.get, self._now):
             timed_out, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in timed_out]

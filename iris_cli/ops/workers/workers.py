@@ -11,6 +11,7 @@ from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTa
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
+from iris_cli.core.model.worker import DRAINS_BY_CONFIGURATION
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import worker_facts
@@ -127,7 +128,7 @@ def accept(session: Session, probed: ProbeResult) -> ProbeResult:
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
     """Drain workers. Return the workers that the operator had not drained before."""
     text.check_utf8("--reason", reason)
-    automatic = (INCOMPLETE, workers.REMOVED, workers.OCCUPIED, workers.IS_VM)  # reasons of drains by iris
+    automatic = {INCOMPLETE, *DRAINS_BY_CONFIGURATION}  # reasons of drains by iris
     with session.transaction() as draft:
         named = [find_worker(draft.cluster, name) for name in names]
         to_drain = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]

@@ -10,6 +10,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.core.messages.observations import Silence, SilenceKind
+from iris_cli.core.model.worker import IS_VM
 from tests.support.autoscaling_script import autoscale, probe_all, scale_group
 from tests.support.lab import Lab
 
@@ -161,7 +162,7 @@ def test_a_vm_that_the_configuration_lists_too_gets_tasks_under_one_name_only() 
     made = boot(lab(max="1").job("a", tpu="v4-16")).schedule().reports("a/* running")
     vm = "west-c0ff-1-w1"  # the host of the second VM
     made.worker(vm).job("small", cpu=1).schedule()
-    assert made.the_worker(vm).drain_reason == workers.IS_VM
+    assert made.the_worker(vm).drain_reason == IS_VM
     assert not made.the_worker("west-c0ff-1-1").draining
     made.records(WorkerUncordoned(worker=WorkerId(vm))).configure().schedule()
     assert made.the_worker(vm).draining

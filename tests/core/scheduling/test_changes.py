@@ -12,6 +12,7 @@ from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult
+from iris_cli.core.units import parse_memory
 from tests.support.fleet import (
     GIB,
     busy,
@@ -205,6 +206,15 @@ MIXED: list[tuple[list[Worker], Job, tuple[str, str, int]]] = [
 )
 def test_the_single_change_is_data(fleet: list[Worker], asked: Job, data: tuple[str, str, int]) -> None:
     assert changed(cycle(fleet, asked, now=1000.0), "j", None if asked.is_gang else 0) == data
+
+
+@pytest.mark.parametrize("have", [GIB - 1, 2 * GIB - 1, 33_554_432_123, 31 * GIB + 12345])
+def test_less_memory_fits_also_when_typed_as_shown(have: int) -> None:
+    waiting = cycle([host("w", memory=have)], job("j", memory=have + GIB // 2)).waiting
+    found = waiting.explain(TaskId(JobId("j"), 0)).change
+    assert found is not None
+    typed = str(found).removeprefix("request ").split(" of memory")[0]
+    assert have * 0.98 < parse_memory(typed) == found.amount <= have
 
 
 def test_nothing_like_what_was_asked_for_is_no_change() -> None:

@@ -113,3 +113,10 @@ def test_the_next_task_of_an_array_is_expected_at_the_end_of_a_running_one() -> 
     lab.schedule().reports("sweep/task-0 running", "sweep/task-1 running")
     found = lab.plan().waiting.expected_start(TaskId(JobId("sweep"), 2), lab.cluster)
     assert found == at(1, "sweep")
+
+
+def test_a_child_job_does_not_wait_for_the_end_of_its_parent() -> None:
+    lab = running(Lab().worker("w", cpu=8), "sweep", cpu=5.0, timeout=HOUR)
+    lab.job("sweep/fold", cpu=4.0).job("other", cpu=4.0)
+    assert expected(lab, "sweep/fold") is None
+    assert expected(lab.cancel("sweep/fold"), "other") == at(1, "sweep")

@@ -1,17 +1,25 @@
 """Find and describe one change that would place a pending task or gang: a dropped constraint, the end of a job, ..."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId, clip, format_duration
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
+from iris_cli.core.model.worker import (
+    DRAINS_BY_CONFIGURATION,
+    Amounts,
+    Worker,
+    WorkerCapacity,
+    WorkerCondition,
+)
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
+from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind, CycleRecord, ends_with
 from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, fits, group_containing
+from iris_cli.core.scheduling.order import TasksByJob
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, mask_of, positions_of
+from iris_cli.core.units import floor_memory
 
 _MAX_NEAR_MISSES = 20  # maximum number of near misses examined
 _MAX_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
@@ -22,14 +30,19 @@ _CHANGES_JOB = (ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeK
 
 
 def single_change(
-    case: Case, job: Job, nearest: list[GroupCheck], workers_after: Callable[[Change], list[WorkerId]]
+    case: Case, job: Job, nearest: list[GroupCheck], record: CycleRecord, dependents: TasksByJob
 ) -> Change | None:
-    """Return the first change that would place tasks, or None. `workers_after` simulates it and returns workers."""
+    """Return the first change that would place tasks in a repetition of the recorded cycle, or None.
+
+    `dependents`: by job, the tasks that are held back only until this job ends.
+    """
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _MAX_NEAR_MISSES))
     for change in list(proposals)[:_MAX_TRIES]:
-        workers = workers_after(change)
+        ending = JobId(change.subject) if change.kind is ChangeKind.JOB_ENDS else None
+        workers = record.workers_with_change(job.id, change, dependents.get(ending, ()) if ending else ())
         if workers:
-            text = _describe_change(case, change, workers)
+            ended = ending is not None and record.has_ended(ending)
+            text = _describe_change(case, change, workers, has_ended=ended)
             return Change(kind=change.kind, subject=change.subject, amount=change.amount, text=text)
     return None
 
@@ -83,6 +96,8 @@ def _reductions(case: Case) -> Iterator[Change]:
     """Yield reductions of one requested resource, to not less than half of the request."""
     for number, kind in enumerate(_REDUCTIONS):
         need, largest_request = case.requirement.need[number], _enough_for_one_more(case, number)
+        if kind is ChangeKind.LESS_MEMORY:
+            largest_request = floor_memory(largest_request)  # the text has at most two decimals
         if largest_request < need <= 2 * largest_request:
             yield Change(kind=kind, amount=largest_request)
 
@@ -122,14 +137,17 @@ def _repairs(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
         for job in wording.jobs_on(case.context, check.rejected):
             if job == job_id:
                 yield from _ends_of_own_tasks(case, job_id, check)
-            elif fits(check.group, case.requirement.shape, _fitting_after_end_of(case, check.group, job)):
+            elif not ends_with(job_id, job) and fits(
+                check.group, case.requirement.shape, _fitting_after_end_of(case, check.group, job)
+            ):
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
     if check.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
         position = first_of(check.rejected)
         fitting = case.requirement.eligible & case.had_room | 1 << position
-        if fits(check.group, case.requirement.shape, fitting):
-            worker = case.context.fleet.workers[position]
-            yield Change(kind=_recovery(worker), subject=worker.id)
+        worker = case.context.fleet.workers[position]
+        kind = _recovery(worker)
+        if kind is not None and fits(check.group, case.requirement.shape, fitting):
+            yield Change(kind=kind, subject=worker.id)
 
 
 def _ends_of_own_tasks(case: Case, job_id: JobId, check: GroupCheck) -> Iterator[Change]:
@@ -153,18 +171,20 @@ def _fitting_after_end_of(case: Case, group: Group, job: JobId) -> int:
     return requirement.eligible & case.had_room | requirement.schedulable & mask_of(freed)
 
 
-def _recovery(worker: Worker) -> ChangeKind:
-    """Return the kind of change that would make an unavailable worker available."""
+def _recovery(worker: Worker) -> ChangeKind | None:
+    """Return the kind of change that would make an unavailable worker available, or None if there is none."""
     if worker.unschedulable:
         return ChangeKind.RECOVERS
     if worker.drain_reason == INCOMPLETE and not worker.quarantined:
         return ChangeKind.COMPLETES
+    if worker.draining and worker.drain_reason in DRAINS_BY_CONFIGURATION:
+        return None
     if worker.draining or worker.quarantined:
         return ChangeKind.UNCORDON
     return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
 
 
-def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str:
+def _describe_change(case: Case, change: Change, workers: list[WorkerId], *, has_ended: bool) -> str:
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(dict.fromkeys(group_containing(case.context, case.requirement, each) for each in workers))
     if change.kind not in _CHANGES_JOB:
@@ -174,8 +194,7 @@ def _describe_change(case: Case, change: Change, workers: list[WorkerId]) -> str
         groups = changed or groups
     names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     has_several = shape is not None and len(groups) > 1
-    stopping = any(JobId(change.subject) in fleet.stopping_jobs(group.members) for group in groups)
-    return _change_text(case, change, names, several=has_several, stopping=stopping)
+    return _change_text(case, change, names, several=has_several, has_ended=has_ended)
 
 
 def _is_about(change: Change, worker: Worker) -> bool:
@@ -183,11 +202,11 @@ def _is_about(change: Change, worker: Worker) -> bool:
     return change.subject in (worker.id, *(task.job for task in tasks), *map(str, tasks))
 
 
-def _change_text(case: Case, change: Change, names: str, *, several: bool, stopping: bool) -> str:
+def _change_text(case: Case, change: Change, names: str, *, several: bool, has_ended: bool) -> str:
     """Return the text for a change: `drop region=eu: slice v4b fits`.
 
-    `names` are the workers or groups on which the tasks would be placed; `several`: more than one. `stopping`: they are
-    still stopping attempts of the job that the change is about.
+    `names` are the workers or groups on which the tasks would be placed; `several`: more than one. `has_ended`: the
+    job that the change is about has ended, and only its attempts have not stopped yet.
     """
     subject, verb = change.subject, "fit" if several else "fits"
     match change.kind:
@@ -204,7 +223,7 @@ def _change_text(case: Case, change: Change, names: str, *, several: bool, stopp
             return f"request {smaller} instead of {current}: {names} {verb}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
             prefix = "job " if change.kind is ChangeKind.JOB_ENDS else ""
-            event = "has stopped" if stopping else "ends"
+            event = "has stopped" if has_ended else "ends"
             return f"{names} {'have' if several else 'has'} room when {prefix}{subject} {event}"
         case ChangeKind.UNCORDON:
             return f"{names} {verb} after `iris worker uncordon {subject}`"

@@ -14,8 +14,9 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Job, WorkerId, cache
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, group_checks, wording
 from iris_cli.core.scheduling.explain.change import single_change
-from iris_cli.core.scheduling.explain.explanation import CycleRecord, ExpectedStart, without_claims
+from iris_cli.core.scheduling.explain.explanation import CycleRecord, ExpectedStart, ends_with, without_claims
 from iris_cli.core.scheduling.explain.group_checks import Case, GroupCheck, Rejection, RejectionCounts
+from iris_cli.core.scheduling.order import TasksByJob
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, Reason, ReasonKind, WaitingKey, job_of
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
@@ -31,14 +32,24 @@ Unmet = Mapping[WaitingKey, Requirement | tuple[Reason, ...]]
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     """The reasons of each pending task or gang by precedence, computed on access and once for equal requirements."""
 
-    def __init__(self, context: SchedulingContext, record: CycleRecord, unmet: Unmet) -> None:
+    def __init__(
+        self,
+        context: SchedulingContext,
+        record: CycleRecord,
+        unmet: Unmet,
+        dependents: TasksByJob | None = None,
+    ) -> None:
+        """`dependents`: by job, the tasks that are held back only until this job ends."""
         self._context = context
+        self._dependents = dependents or {}
         self._record = record
         self._unmet = unmet
 
-    def with_held_back(self, held_back: Unmet) -> "Waiting":
+    def with_held_back(self, held_back: Unmet, dependents: TasksByJob) -> "Waiting":
         """Return all reasons, including the reasons of tasks and gangs that did not compete in the cycle."""
-        return Waiting(self._context, self._record, {**self._unmet, **held_back}) if held_back else self
+        if not held_back:
+            return self
+        return Waiting(self._context, self._record, {**self._unmet, **held_back}, dependents)
 
     def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
         requirement = self._unmet[key]
@@ -117,21 +128,26 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             more_near_misses=len(nearest[_MAX_NEAR_MISSES:]),
             behind=tuple(self._record.takers(job, self._ids(reduce(or_, taken, 0)))),
             hints=tuple(wording.hints(fleet, requirement)),
-            change=single_change(case, job, nearest, partial(self._record.workers_with_change, job.id)),
+            change=single_change(case, job, nearest, self._record, self._dependents),
         )
 
     def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
         """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
 
-        It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room.
+        It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room. If the
+        job of its parent task blocks it, it never starts, because it ends with its parent.
         """
         if not isinstance(self._unmet.get(key), Requirement):
             return None
         if any(reason.kind not in BUSY_KINDS for reason in self[key]):
             return None
         record, job = self._record, self._job_of(key)
-        claims = {attempt for worker in record.workers for attempt in worker.claims}
-        ends = {attempt: _end_by_limit(cluster, attempt) for attempt in claims}
+        ends = {
+            attempt: _end_by_limit(cluster, attempt)
+            for worker in record.workers
+            for attempt in worker.claims
+            if attempt.task.job == job.id or not ends_with(job.id, attempt.task.job)
+        }
         times = sorted({end for end in ends.values() if end is not None and end > record.now})
 
         def fits_at(time: float, *, at_best: bool) -> bool:
@@ -141,8 +157,8 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
             """
 
             def has_ended(attempt: AttemptId) -> bool:
-                end = ends[attempt]
-                return at_best if end is None else end <= time
+                end = ends.get(attempt)
+                return at_best and attempt in ends if end is None else end <= time
 
             workers = [without_claims(worker, has_ended) for worker in record.workers]
             return record.places_more(job, workers, alone=at_best)

@@ -223,16 +223,21 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     # Repetitions of the cycle
 
-    def workers_with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
-        """Return the workers on which tasks of the job are placed only with the change."""
+    def workers_with_change(self, job_id: JobId, change: Change, released: Iterable[Task]) -> list[WorkerId]:
+        """Return the workers on which tasks of the job are placed only with the change.
+
+        `released`: the tasks that compete only after the change.
+        """
         competitors = self.competitors[: self._turns[job_id] + 1]  # later jobs have no effect
-        if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
-            competitors = [(job, tasks) for job, tasks in competitors if job.id != change.subject]
+        if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks and its child jobs end, too
+            competitors = [
+                (job, tasks) for job, tasks in competitors if not ends_with(job.id, change.subject)
+            ]
         job = self.get_job(job_id)
         assert job is not None
         changed = _changed_job(job, change)
         placed_after = self.decide(
-            [task for _, tasks in competitors for task in tasks],
+            [*(task for _, tasks in competitors for task in tasks), *released],
             [_changed_worker(worker, change) for worker in self.workers],
             lambda each: changed if each == job_id else self.get_job(each),
             unconfirmed_stops=self._stops_after(change),
@@ -254,12 +259,20 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         )
         return sum(each.task.job == job.id for each in after) > self._placed_by_job.get(job.id, 0)
 
+    def has_ended(self, job_id: JobId) -> bool:
+        job = self.get_job(job_id)
+        return job is not None and (job.cancelled or job.end is not None)
+
     def _stops_after(self, change: Change) -> list[WorkerId]:
         """Return the workers with unconfirmed stops after a change. The end of a job confirms its stops."""
         stops = self.unconfirmed_stops
         if change.kind is not ChangeKind.JOB_ENDS or not isinstance(stops, Mapping):
             return list(stops)
-        return [worker for worker, jobs in stops.items() if any(job != change.subject for job in jobs)]
+        return [
+            worker
+            for worker, jobs in stops.items()
+            if any(job is None or not ends_with(job, change.subject) for job in jobs)
+        ]
 
 
 def _changed_job(job: Job, change: Change) -> Job:
@@ -287,9 +300,16 @@ def _changed_job(job: Job, change: Change) -> Job:
     return changed
 
 
+def ends_with(job: JobId, ended: str) -> bool:
+    """Return whether a job ends when the job `ended` ends: it is the same job, or a child job at any depth."""
+    return f"{job}/".startswith(f"{ended}/")
+
+
 def _changed_worker(worker: Worker, change: Change) -> Worker:
-    if change.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS):
-        return without_claims(worker, lambda attempt: change.subject in (attempt.task.job, str(attempt.task)))
+    if change.kind is ChangeKind.JOB_ENDS:
+        return without_claims(worker, lambda attempt: ends_with(attempt.task.job, change.subject))
+    if change.kind is ChangeKind.TASK_ENDS:
+        return without_claims(worker, lambda attempt: str(attempt.task) == change.subject)
     if change.subject != worker.id or change.kind not in _REPAIRS:
         return worker
     changed = copy(worker)
