@@ -148,12 +148,15 @@ def test_the_change_that_is_named_is_the_single_one_that_would_place_the_job(
     ],
     ids=["cpu", "memory", "gpus", "chips"],
 )
-def test_room_that_went_to_those_behind_counts_as_free(worker: Worker, later: dict[str, Any]) -> None:
-    """Without the constraint the job has its turn before `later`, which took the only worker."""
+def test_a_job_that_is_submitted_again_is_queued_behind_those_that_wait(
+    worker: Worker, later: dict[str, Any]
+) -> None:
+    """A job can lose a constraint only if it is submitted again. Then `later` is ahead of it."""
     first = job("first", "region=eu", device=later.get("device"), order=0)
     result = cycle([worker], first, job("later", order=1, **later))
     assert [each.task.job for each in result.assignments] == ["later"]
-    assert changed(result, "first", 0) == ("drop", "region=eu", 0)
+    assert changed(result, "first", 0) is None
+    assert changed(cycle([worker], first), "first", 0) == ("drop", "region=eu", 0)
 
 
 def test_a_job_that_ends_settles_no_stop_of_another() -> None:
@@ -238,9 +241,12 @@ def test_uncordoning_a_worker_ends_its_cool_down_too() -> None:
     assert changed(cycle([worker], job("j"), now=1000.0), "j", 0) == ("uncordon", "w", 0)
 
 
-def test_a_relaunched_job_is_queued_behind_all_jobs_of_its_priority() -> None:
+def test_a_job_keeps_its_age_in_the_queue_of_another_priority() -> None:
     early, late = job("early", cpu=16), job("late", cpu=16, order=1, priority=Priority.HIGH)
-    assert changed(cycle([host("w")], early, late), "early", 0) is None
+    assert changed(cycle([host("w")], early, late), "early", 0) == ("priority", "high", 0)
+    early, late = job("late", cpu=16), job("early", cpu=16, order=1)
+    first = job("first", cpu=16, order=-1, priority=Priority.HIGH)
+    assert changed(cycle([host("w")], first, early, late), "late", 0) is None
 
 
 def test_what_comes_behind_could_come_before() -> None:

@@ -289,3 +289,13 @@ def test_other_tasks_of_the_same_job_are_no_reason() -> None:
 
 def test_without_placements_there_is_nothing_to_tell() -> None:
     assert cycle([], job("j")).notable_choices() == {}
+
+
+def test_a_slice_that_was_too_few_for_a_gang_went_to_a_job_behind_it() -> None:
+    fleet = [*change(tpu_slice("a"), 0, draining=True), *tpu_slice("b")]
+    result = cycle(fleet, gang("pair", replicas=8, slices=2), gang("later", order=1))
+    assert [str(each) for each in result.waiting[JobId("pair")]] == [
+        "unhealthy: needs 2 slices, but 1 of 2 v4-32 slices is unavailable (worker a-0: draining)",
+        "behind: waiting for a free slice (assigned to later)",
+    ]
+    assert result.waiting.explain(JobId("pair")).near_misses[0].text == "assigned to later"

@@ -223,6 +223,9 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
     """The situation after the change that was proposed, from nothing but its kind, subject and amount."""
     asked, subject, amount = situation.known[job_id], change.subject, change.amount
     resources, device = asked.resources, asked.resources.device
+    again = 1 + max(each.order for each in situation.jobs)
+    if change.kind in ("drop", "tolerate", "spread", "less_cpu", "less_memory", "fewer_gpus"):
+        asked = replace(asked, order=again)  # only a job that is submitted again has other fields
     match change.kind:
         case "drop":
             kept = [each for each in asked.constraints if format_constraint(each) != subject]
@@ -232,8 +235,7 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
         case "spread":
             asked = replace(asked, spread=True)
         case "priority":
-            anew = 1 + max(each.order for each in situation.jobs)
-            asked = replace(asked, priority=Priority(subject), order=anew)
+            asked = replace(asked, priority=Priority(subject))
         case "less_cpu":
             asked = replace(asked, resources=replace(resources, cpu=amount / 1000))
         case "less_memory":

@@ -99,7 +99,7 @@ UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[Work
 because the end of its job does not confirm that it was stopped."""
 
 
-_ORDER_OF_RESUBMITTED = 1 << 62  # after all jobs of its priority, as if submitted again
+_ORDER_OF_RESUBMITTED = 1 << 62  # after all jobs of its priority
 
 
 class ChangeKind(StrEnum):
@@ -120,6 +120,14 @@ class ChangeKind(StrEnum):
     FEWER_GPUS = "fewer_gpus"
 
 
+_RESUBMISSIONS = (
+    ChangeKind.DROP,
+    ChangeKind.TOLERATE,
+    ChangeKind.SPREAD,
+    ChangeKind.LESS_CPU,
+    ChangeKind.LESS_MEMORY,
+    ChangeKind.FEWER_GPUS,
+)
 _REPAIRS = (ChangeKind.UNCORDON, ChangeKind.COMPLETES, ChangeKind.RECOVERS, ChangeKind.RESTS)
 
 
@@ -175,9 +183,13 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         """Return the jobs that took room on these workers before a job's turn or in it, in order."""
         return self._takers(self._turns[job.id], workers)
 
-    def takers_before_signature(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
-        """Return the jobs that took room on these workers up to the first turn of a pending job with this signature."""
-        return self._takers(self._first_pending_turns[job.signature], workers)
+    def takers_before_signature(self, job: Job, workers: Collection[WorkerId]) -> list[Taker]:
+        """Return the jobs that took room on these workers up to the first turn of a pending job with this signature.
+
+        If there are none, later jobs took the room, because a gang of several slices did not fit on these alone.
+        """
+        found = self._takers(self._first_pending_turns[job.signature], workers)
+        return found or self._takers(len(self.competitors), workers)
 
     def first_taker(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
         """Return the first job that took room on these workers, or None if no job did before the turn of `job`."""
@@ -228,7 +240,9 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
         `released`: the tasks that compete only after the change.
         """
-        competitors = self.competitors[: self._turns[job_id] + 1]  # later jobs have no effect
+        competitors = self.competitors
+        if change.kind not in _RESUBMISSIONS:
+            competitors = competitors[: self._turns[job_id] + 1]  # later jobs have no effect
         if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks and its child jobs end, too
             competitors = [
                 (job, tasks) for job, tasks in competitors if not ends_with(job.id, change.subject)
@@ -277,6 +291,8 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
 def _changed_job(job: Job, change: Change) -> Job:
     changed, resources, amount = copy(job), job.resources, change.amount
+    if change.kind in _RESUBMISSIONS:
+        changed.order = _ORDER_OF_RESUBMITTED
     match change.kind:
         case ChangeKind.DROP:
             rest = tuple(each for each in job.constraints if format_constraint(each) != change.subject)
@@ -286,7 +302,7 @@ def _changed_job(job: Job, change: Change) -> Job:
         case ChangeKind.SPREAD:
             changed.spread = True
         case ChangeKind.PRIORITY:
-            changed.priority, changed.order = Priority(change.subject), _ORDER_OF_RESUBMITTED
+            changed.priority = Priority(change.subject)
         case ChangeKind.LESS_CPU:
             changed.resources = Resources(amount / 1000, resources.memory, resources.device)
         case ChangeKind.LESS_MEMORY:
