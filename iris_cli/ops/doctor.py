@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Cluster, count, pattern
 from iris_cli.core.invariants import breaches
-from iris_cli.core.model.worker import IS_VM, OCCUPIED, REMOVED
+from iris_cli.core.model.worker import IS_VM, OCCUPIED, REMOVED, is_drained_by_iris
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal import access
 from iris_cli.journal.state_dir import StateDir
@@ -160,8 +160,11 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             yield warning(subject, f"quarantined: {worker.quarantine_reason}", fix)
         if worker.draining:
             reason = f" ({worker.drain_reason})" if worker.drain_reason else ""
-            by_iris = _FIXES_OF_DRAINS.get(worker.drain_reason)
-            yield warning(subject, f"draining{reason}", by_iris or f"{fix}  # ends the drain")
+            if is_drained_by_iris(worker):
+                fix = _FIXES_OF_DRAINS.get(worker.drain_reason, _FIXES_OF_DRAINS[REMOVED])
+            else:
+                fix += "  # ends the drain"
+            yield warning(subject, f"draining{reason}", fix)
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:

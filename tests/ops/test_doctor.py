@@ -195,9 +195,12 @@ def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> 
 
 def test_uncordon_is_not_the_way_back_for_a_worker_that_the_configuration_no_longer_has(world: World) -> None:
     world.lab.job("train").schedule().reports("train/* running").configure("w")
+    world.lab.worker("v").drain("v", "its slice is deleted: preempted")
     (finding,) = by_subject(check(world, offline=True), "worker w")
     assert finding.text == "draining (removed from cluster.yaml)"
     assert "uncordon" not in finding.fix
+    (finding,) = by_subject(check(world, offline=True), "worker v")
+    assert (finding.text, "uncordon" in finding.fix) == ("draining (its slice is deleted: preempted)", False)
 
 
 @pytest.mark.parametrize("scaled", [True, False])

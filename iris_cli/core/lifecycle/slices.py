@@ -19,7 +19,7 @@ from iris_cli.core.lifecycle.workers import hold_until_complete, remove_worker
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.limits import doubling_backoff
 from iris_cli.core.model.slice import NodeAccess, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
-from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR, Connection, WorkerCondition
+from iris_cli.core.model.worker import DEFAULT_REMOTE_DIR, SLICE_IS_DELETED, Connection, WorkerCondition
 
 _SHORTAGE_FACTOR = 5  # factor of back-offs if quota or capacity is missing, because shortages last longer
 _SHORTAGES = (Refusal.QUOTA, Refusal.STOCKOUT)
@@ -117,7 +117,7 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
     if removal.failed:
         back_off(draft, known.group, f"{known.name}: {removal.reason}", limits)
     for worker_id in _registered_workers(draft.cluster, known):
-        remove_worker(draft, worker_id, f"its slice is deleted: {removal.reason}")
+        remove_worker(draft, worker_id, f"{SLICE_IS_DELETED}: {removal.reason}")
 
 
 def calls_due(

@@ -106,8 +106,8 @@ class Span(Value, frozen=True, kw_only=True):
 REMOVED = "removed from cluster.yaml"
 OCCUPIED = "its host still runs tasks of a removed worker"
 IS_VM = "its host is a VM of a slice that iris created"
+SLICE_IS_DELETED = "its slice is deleted"  # the first words of the reason
 DRAINS_BY_CONFIGURATION = frozenset({REMOVED, OCCUPIED, IS_VM})
-"""Reasons for which iris drains a worker until the configuration or the other worker changes, despite an uncordon."""
 
 
 class Worker(Record, kw_only=True):
@@ -175,6 +175,12 @@ def with_taints(
 def has_wrong_clock(worker: Worker) -> bool:
     """Return whether the worker's clock or the operator's clock needs to be set."""
     return abs(worker.skew) > MAX_SKEW
+
+
+def is_drained_by_iris(worker: Worker) -> bool:
+    """Return whether iris drains a worker because of the configuration or its slice. It does so despite an uncordon."""
+    reason = worker.drain_reason
+    return worker.draining and (reason in DRAINS_BY_CONFIGURATION or reason.startswith(SLICE_IS_DELETED))
 
 
 def is_cooling_down(worker: Worker, now: float, limits: Limits) -> bool:

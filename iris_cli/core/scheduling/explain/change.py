@@ -6,11 +6,11 @@ from itertools import islice
 from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId, clip, format_duration
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import (
-    DRAINS_BY_CONFIGURATION,
     Amounts,
     Worker,
     WorkerCapacity,
     WorkerCondition,
+    is_drained_by_iris,
 )
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind, CycleRecord, ends_with
@@ -177,7 +177,7 @@ def _recovery(worker: Worker) -> ChangeKind | None:
         return ChangeKind.RECOVERS
     if worker.drain_reason == INCOMPLETE and not worker.quarantined:
         return ChangeKind.COMPLETES
-    if worker.draining and worker.drain_reason in DRAINS_BY_CONFIGURATION:
+    if is_drained_by_iris(worker):
         return None
     if worker.draining or worker.quarantined:
         return ChangeKind.UNCORDON
