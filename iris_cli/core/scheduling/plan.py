@@ -1,6 +1,6 @@
 """Plan a cycle from the state of a cluster: hold back tasks and gangs that must not start, and schedule the rest."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -13,6 +13,7 @@ from iris_cli.core.model.job import NO_MISSING_INPUTS, Job, JobState, MissingInp
 from iris_cli.core.model.waiting import describe_hold
 from iris_cli.core.scheduling.cycle import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.explain.explain import Waiting
+from iris_cli.core.scheduling.explain.wording import list_few
 from iris_cli.core.scheduling.order import TasksByJob, group_by_job, has_timed_out, split_timed_out
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind, WaitingKey, job_of
@@ -176,7 +177,7 @@ class _Gate:
                     task.id,
                     job,
                     [task],
-                    (*reasons, *_reasons_of_live_attempts(task)) if task.attempts else reasons,
+                    (*reasons, *_reasons_of_live_attempts([task])) if task.attempts else reasons,
                 )
 
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
@@ -233,8 +234,7 @@ class _Gate:
         """Return why a gang can't start a new round: its last round has live attempts, or no verdict yet."""
         if job.rounds == 0:
             return []
-        tasks = self._cluster.tasks_of(job.id)
-        reasons = [reason for task in tasks for reason in _reasons_of_live_attempts(task)]
+        reasons = _reasons_of_live_attempts(self._cluster.tasks_of(job.id))
         if not reasons and job.rounds > job.settled_rounds:
             reasons.append(Reason(kind=ReasonKind.STOPPING, text="waiting for its last round to end"))
         return reasons
@@ -255,15 +255,15 @@ def _is_live(task: Task) -> bool:
     return any(attempt.live for attempt in task.attempts)
 
 
-def _reasons_of_live_attempts(task: Task) -> list[Reason]:
-    return [
-        Reason(
-            kind=ReasonKind.STOPPING,
-            text=f"waiting for {task.id}/attempt-{attempt.number} to end on {attempt.worker}",
-        )
-        for attempt in task.attempts
-        if attempt.live
-    ]
+def _reasons_of_live_attempts(tasks: Iterable[Task]) -> list[Reason]:
+    """Return one reason that counts the live attempts of these tasks; empty if none is live."""
+    live = [(task, attempt) for task in tasks for attempt in task.attempts if attempt.live]
+    if not live:
+        return []
+    task, attempt = live[0]
+    attempts = f"{task.id}/attempt-{attempt.number}" if len(live) == 1 else f"{len(live)} attempts"
+    workers = list_few(attempt.worker for _, attempt in live)
+    return [Reason(kind=ReasonKind.STOPPING, text=f"waiting for {attempts} to end on {workers}")]
 
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
