@@ -233,6 +233,10 @@ States = Annotated[
 # Usage errors of typer in the words of iris, with a suggestion.
 
 
+_BEFORE_THE_COMMAND = ("version", "install-completion", "show-completion")
+"""Global options that `move_global_options` does not move."""
+
+
 def usage_error(error: typer.TyperException) -> UsageError:
     """Convert an error of typer to a UsageError with a hint."""
     context: Any = getattr(error, "ctx", None)  # only usage errors have one
@@ -242,7 +246,10 @@ def usage_error(error: typer.TyperException) -> UsageError:
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
         near = nearest(clip(option).strip("-"), _options(context))  # compare without the leading dashes
-        suggested = _options_of_other_tools(option, _options(context)) or ([f"--{near}"] if near else [])
+        can_follow = near and (context.parent is None or near not in _BEFORE_THE_COMMAND)
+        suggested = _options_of_other_tools(option, _options(context)) or (
+            [f"--{near}"] if can_follow else []
+        )
         hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
         # True for a global option that `move_global_options` does not move, such as --version.
         if option == f"--{near}":

@@ -151,6 +151,8 @@ def test_a_slice_is_told_from_its_workers(
         ("status qqq", "hint: `iris status` lists the jobs"),
         ("worker show qqq", "hint: `iris workers` lists the workers"),
         ("status --version", "hint: it goes before the command: iris --version"),
+        ("status --versio", "hint: iris status --help"),
+        ("--versio", "hint: did you mean '--version'?"),
         ("status --state-dir", "error: --state-dir needs a value"),
         ("status --state-dir=", "error: --state-dir needs a value"),
         ("history --limit x", "'x' is not a whole number\n"),
