@@ -333,7 +333,14 @@ def test_a_name_that_may_be_after_the_damage_is_not_said_to_be_unknown(
 
 
 @pytest.mark.parametrize(
-    "words", [("stacks", "train"), ("exec", "train", "--", "true"), ("export", "train", "--to", "sbatch")]
+    "words",
+    [
+        ("stacks", "train"),
+        ("exec", "train", "--", "true"),
+        ("export", "train", "--to", "sbatch"),
+        ("loop", "show"),
+        ("loop", "start"),
+    ],
 )
 def test_a_command_that_reads_a_damaged_log_warns(
     words: tuple[str, ...], iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]

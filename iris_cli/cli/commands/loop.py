@@ -48,7 +48,10 @@ def start(iris: Context) -> None:
         )
     iris.state.create(iris.config.name, command="iris loop start")
     session = iris.session("iris loop start")
-    if not work_left(session.view(), session.config, session.state):
+    cluster = session.view()
+    if session.damage is not None:
+        raise session.damage.error()
+    if not work_left(cluster, session.config, session.state):
         operation.record_order(iris.state, iris.clock, stopped=False, command=session.command)
         operation.end_loop(iris.state, iris.clock)
         render.show_started(iris.output, None)
@@ -85,7 +88,10 @@ def show(iris: Context) -> None:
     from iris_cli.render import cycles as render
 
     invalid = _why_invalid(iris)
-    cycles = cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris))
+    session = iris.session("iris loop show")
+    cycles = cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(session))
+    for message in session.messages:  # problems of the log
+        iris.output.warning(message)
     render.show_loop(
         iris.output,
         with_invalid_configuration(cycles) if invalid else cycles,
@@ -170,12 +176,11 @@ def _run(iris: Context, lock_fd: int | None) -> None:
         operation.replace_process(program, lock)
 
 
-def _is_needed(iris: Context) -> bool:
+def _is_needed(session: "Session") -> bool:
     """Return whether open work needs cycles."""
     from iris_cli.errors import NotFoundError
     from iris_cli.ops.views.cycles import work_left
 
-    session = iris.session("iris loop show")
     try:
         return bool(work_left(session.view(), session.config, session.state))
     except NotFoundError:  # no log yet

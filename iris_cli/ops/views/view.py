@@ -202,9 +202,11 @@ def load_view(session: Session, at: str | None = None, *, runs_cycles: bool = Fa
     # This command reports a full disk, because a loop can't write its report to that disk.
     write_problem = disk_problem(session.state.path) if needed else ""
     if write_problem:
-        cycles = structs.replace(cycles, next=None)
         messages.append(write_problem)
-    has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problem
+    can_write = not write_problem and session.damage is None
+    if not can_write:
+        cycles = structs.replace(cycles, next=None)
+    has_next_cycle = (cycles.has_next_cycle or runs_cycles) and can_write
     messages += channel_problems(session, has_next_cycle=has_next_cycle)
     return View(
         cluster=cluster,
