@@ -240,7 +240,11 @@ def show_cancelled(
         advice = no_cycles or "retried in every cycle: iris workers"
         output.warning(f"{attempts_are} not proven gone on {workers} (silent or unkillable); {advice}")
     elif stopping:
-        output.message(f"{attempts_are} being stopped on {workers}; iris cancel --wait JOB waits for that")
+        jobs = dict.fromkeys(attempt.task.job for attempt in stopping)
+        names = " ".join(jobs) if len(jobs) < 4 else "JOB..."
+        output.message(
+            f"{attempts_are} being stopped on {workers}; iris cancel --wait {names} waits for that"
+        )
 
 
 def _print_cancelled(

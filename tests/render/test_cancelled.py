@@ -14,8 +14,8 @@ from tests.support.lab import Lab
 @pytest.mark.parametrize(
     ("tpu", "waited", "said"),
     [
-        ("v4-16", False, "2 attempts are being stopped on a-[0-1]; iris cancel --wait JOB waits for that"),
-        ("v4-8", False, "1 attempt is being stopped on a-0; iris cancel --wait JOB waits for that"),
+        ("v4-16", False, "2 attempts are being stopped on a-[0-1]; iris cancel --wait train waits for that"),
+        ("v4-8", False, "1 attempt is being stopped on a-0; iris cancel --wait train waits for that"),
         (
             "v4-8",
             True,

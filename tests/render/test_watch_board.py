@@ -122,7 +122,7 @@ def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Pat
         ("runs", Urgency.RUNNING),
     ]
     (row,) = [line for line in lines(shown, 120, 20) if line.startswith("old ")]
-    assert "pending for 11m (limit: 10m): " in row
+    assert "pending for 11m (gang_reserve_after: 10m): " in row
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from iris_cli.core.model.worker import (
 )
 
 VM_IS_PREEMPTED = "its VM is being preempted"
-_UNKILLABLE = "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
+_UNKILLABLE = (
+    "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon {}`"
+)
 
 _LOST_AFTER_POLLS = 3
 _TEMPORARY_FAILURES = frozenset({*SILENT, SilenceKind.PROTOCOL})
@@ -162,7 +164,7 @@ def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, lim
 def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
     """Quarantine a worker with an unkillable process until the operator has repaired it."""
     if not draft.cluster.workers[worker_id].quarantined:
-        draft.record(events.WorkerQuarantined(worker=worker_id, reason=_UNKILLABLE))
+        draft.record(events.WorkerQuarantined(worker=worker_id, reason=_UNKILLABLE.format(worker_id)))
 
 
 def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:

@@ -36,14 +36,14 @@ def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> fl
 
 
 def describe_overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
-    """Return `pending for 14m (limit: 10m)` for an overdue gang, otherwise ''."""
+    """Return `pending for 14m (gang_reserve_after: 10m)` for an overdue gang, otherwise ''."""
     since = overdue_since(cluster, job, patience, now)
     return format_overdue(now - since, patience) if since is not None else ""
 
 
 def format_overdue(waited: float, patience: float) -> str:
     """Return the text for a gang that has been pending for `waited` seconds."""
-    return f"pending for {_format_coarse_duration(waited)} (limit: {format_duration(patience)})"
+    return f"pending for {_format_coarse_duration(waited)} (gang_reserve_after: {format_duration(patience)})"
 
 
 def _format_coarse_duration(seconds: float) -> str:

@@ -112,7 +112,7 @@ def test_a_gang_that_waits_too_long_is_told_with_the_reason(lab: Lab) -> None:
     assert lab.tell() == []
     [line] = lab.tell(121.0)
     assert line.startswith("gang_waits gang PENDING the only rack group ")
-    assert line.endswith("; pending for 2m (limit: 2m)")
+    assert line.endswith("; pending for 2m (gang_reserve_after: 2m)")
     assert lab.tell(60.0) == [line]
 
 
