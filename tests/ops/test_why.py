@@ -120,10 +120,10 @@ def test_a_task_that_was_cancelled_is_not_explained_by_how_it_failed_before(tmp_
     ("waits", "patience", "words"),
     [
         ("9m59s", 600.0, ""),
-        ("10m", 600.0, "pending for 10m (limit: 10m)"),
-        ("14m10s", 600.0, "pending for 14m (limit: 10m)"),
+        ("10m", 600.0, "pending for 10m (gang_reserve_after: 10m)"),
+        ("14m10s", 600.0, "pending for 14m (gang_reserve_after: 10m)"),
         ("1h", 0.0, ""),
-        ("30.7s", 30.0, "pending for 30s (limit: 30s)"),
+        ("30.7s", 30.0, "pending for 30s (gang_reserve_after: 30s)"),
     ],
 )
 def test_a_gang_is_overdue_for_all_who_look_at_the_same_moment(
@@ -238,10 +238,35 @@ def test_a_job_that_is_being_set_up_says_so_and_names_its_output(tmp_path: Path)
     lab.reports("train/* preparing").reports("single/* preparing").reports("bare/* preparing").advance("90s")
     session = session_of(lab, tmp_path / "state")
     seen = {job: job_status(session, job) for job in ("train", "single", "bare")}
-    assert {job: {each.why for each in found.tasks} for job, found in seen.items()} == {
-        "train": {"the set-up of its gang has run for 1m30s"},
+    words = {
+        "train": {"the set-up of the gang has run for 1m30s"},
         "single": {"the set-up has run for 1m30s"},
         "bare": {"received by its worker, not started yet"},
     }
+    assert {job: {each.why for each in found.tasks} for job, found in seen.items()} == words
+    assert {job: {found.job.why} for job, found in seen.items()} == words
+    assert {job: {each.doubt for each in why(session, job).places} for job in seen} == words
+    groups = {each.row.id: {group.why for group in each.task_groups} for each in live_view(session).jobs}
+    assert groups == words
     assert seen["train"].next == why(session, "train").next == "iris logs train"
     assert seen["bare"].next == "iris why bare"
+
+
+def test_a_job_with_an_attempt_on_a_quarantined_worker_leads_to_doctor(tmp_path: Path) -> None:
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16", max_retries_failure=1).schedule()
+    lab.reports("train/* running").reports("train/task-0 exited 1").reports("train/task-1 unkillable")
+    session = session_of(lab, tmp_path / "state")
+    assert job_status(session, "train").next == why(session, "train").next == "iris doctor"
+    (worker,) = [each for each in cluster_status(session).workers if each.refuses]
+    assert worker.refuses[0].endswith("reboot the host, then `iris worker uncordon a-1`")
+
+
+def test_tasks_on_unreachable_workers_have_the_same_reason(tmp_path: Path) -> None:
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
+    for name in ("a-0", "a-1"):
+        detail = f"worker {name} at {name}.example.org:22: Name or service not known"
+        silence = lab.silence_of(name)
+        lab.answers(replace(silence, step="resolve", detail=detail))
+    rows = job_status(session_of(lab.advance("5s"), tmp_path / "state"), "train").tasks
+    (reason,) = {row.why for row in rows}
+    assert reason.startswith("worker: suspect for 5s (resolve: Name or service not known); ")

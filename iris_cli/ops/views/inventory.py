@@ -315,6 +315,13 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
     )
 
 
+def _without_own_name(worker: Worker) -> str:
+    """Return the reason of the condition without `worker ID at HOST:PORT: `, so that equal problems fold."""
+    stage, name, detail = worker.reason.partition(f"worker {worker.id}")
+    _, colon, error = detail.partition(": ")
+    return stage + error if name and colon and not detail[0].isalnum() else worker.reason
+
+
 def _condition_words(view: View, worker: Worker) -> str:
     """Return the condition of an unhealthy worker, with its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
@@ -324,7 +331,7 @@ def _condition_words(view: View, worker: Worker) -> str:
         # A worker counts as lost only after a long silence.
         silent = ", silent" if worker.condition is WorkerCondition.LOST else ""
         since = f"{silent} for {format_duration(max(0.0, view.now - worker.silent_since))}"
-    reason = f" ({worker.reason})" if worker.reason else ""
+    reason = f" ({_without_own_name(worker)})" if worker.reason else ""
     condition = worker.condition.value.replace("_", " ")
     return f"{condition}{since}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
 

@@ -5,13 +5,14 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, JobState, TaskId, WorkerId, group_pairs
+from iris_cli.core import Cluster, Job, JobState, TaskId, WorkerId, group_pairs
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
 from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_display_order
+from iris_cli.ops.views.task_rows import assigned_words
 
 _RECENT_CHANGE = 60.0  # seconds; jobs that changed in this time come before other jobs of equal urgency
 _SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
@@ -75,9 +76,10 @@ def live_view(session: Session, *, labels: Sequence[str] = (), states: Sequence[
 
 
 def _live_job(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -> LiveJob:
-    tasks, displays = cluster.tasks_of(row.id), task_displays(cluster, row.id)
-    task_groups = tuple(_task_groups(tasks, displays, now)) if not row.state.terminal or row.stopping else ()
-    since = overdue_since(cluster, cluster.jobs[row.id], reserve_after, now)
+    job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
+    groups = _task_groups(job, tasks, task_displays(cluster, row.id), now)
+    task_groups = tuple(groups) if not row.state.terminal or row.stopping else ()
+    since = overdue_since(cluster, job, reserve_after, now)
     is_overdue = since is not None and not task_groups
     return LiveJob(
         row=row,
@@ -109,12 +111,12 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
     )
 
 
-def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
+def _task_groups(job: Job, tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
     """Yield groups of tasks that need attention: failed, stopping, retried after a failure, or slow to start."""
     groups = group_pairs(
         ((display, why), task)
         for task, display in zip(tasks, displays, strict=True)
-        if (why := _why_listed(task, now)) is not None
+        if (why := _why_listed(job, task, now)) is not None
     )
     for (state, why), group in sorted(groups.items(), key=lambda each: _ORDER.index(word_of(each[0][0]))):
         attempts = [task.current for task in group if task.current is not None]
@@ -127,7 +129,7 @@ def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> 
         )
 
 
-def _why_listed(task: Task, now: float) -> str | None:
+def _why_listed(job: Job, task: Task, now: float) -> str | None:
     """Return the reason why a task needs a separate line; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
@@ -140,7 +142,7 @@ def _why_listed(task: Task, now: float) -> str | None:
         running = last is not None and last.end is None
         return f"{'' if running else 'to be retried; '}earlier attempt: {causes.end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW_START:
-        return "received by its worker, not started yet" if last.acknowledged else "dispatching"
+        return assigned_words(job, last, now)
     return None
 
 

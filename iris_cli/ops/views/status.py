@@ -16,14 +16,14 @@ from iris_cli.core.lifecycle.display import (
     live_attempts,
     word_of,
 )
-from iris_cli.core.model.task import Attempt, Ended, EndReason, Stopping, Task, TaskState
+from iris_cli.core.model.task import Assigned, Attempt, Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import describe_hold, describe_overdue, describe_quiet_tasks
 from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
-from iris_cli.ops.views.task_rows import culprit_of
+from iris_cli.ops.views.task_rows import assigned_words, culprit_of
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 _PENDING = TaskState.PENDING
@@ -37,7 +37,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
     `display` is the state shown on the screen. `task_displays` counts the tasks by the state shown on the screen.
     `workers` are the workers of the job's live attempts, by rank. `stopping` is the number of attempts that are being
-    stopped. `why` says why the job is pending or why it ended, or that a running job is held. `retry` is the failure
+    stopped. `why` says why the job is pending, not running yet or held, or why it ended. `retry` is the failure
     that is being retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet`
     names the quiet tasks. `duration` is the time in which tasks of the job ran, or null. `again` is the ended job from
     which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
@@ -216,7 +216,7 @@ def job_row(view: View, outline: Outline) -> JobRow:
         gang=job.is_gang,
         workers=tuple([attempt.worker for attempt in live]),
         stopping=sum(type(attempt.phase) is Stopping for attempt in live),
-        why=_why(view, job, tasks),
+        why=_why(view, job, tasks, live),
         retry=_retry(view, job, placed),
         overdue=describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         quiet=describe_quiet_tasks(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
@@ -241,7 +241,7 @@ def _retry(view: View, job: Job, placed: Sequence[Task]) -> str:
     return causes.retry_words(view.cluster, job, view.state)
 
 
-def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
+def _why(view: View, job: Job, tasks: Sequence[Task], live: Sequence[Attempt]) -> str:
     if job.end is not None and culprit_of(view.cluster, job) is None:
         return causes.job_cause(job, None)
     if job.end is not None:
@@ -249,7 +249,14 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
 
         return cause_words(view.cluster, job, view.state)
     words = view.prospects(job, [task.id for task in tasks if task.state is _PENDING])
-    first, number = next(iter(words.items()), (describe_hold(job), 0))
+    first, number = next(iter(words.items()), (describe_hold(job) or _starting_words(view, job, live), 0))
     if len(words) < 2:
         return first
     return f"{number} of {sum(words.values())} pending tasks: {first} (others: iris why {job.id})"
+
+
+def _starting_words(view: View, job: Job, live: Sequence[Attempt]) -> str:
+    """Return why none of the job's live attempts is running yet; '' if one is running, or has been stopped."""
+    if not live or any(type(attempt.phase) is not Assigned for attempt in live):
+        return ""
+    return assigned_words(job, min(live, key=lambda attempt: attempt.assigned_at), view.now)

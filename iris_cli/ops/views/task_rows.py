@@ -121,28 +121,28 @@ def _why(view: View, task: Task, last: AttemptRow | None, pending_reason: str) -
     if task.state is TaskState.PENDING:
         return pending_reason
     if task.state is TaskState.ASSIGNED:
-        current = task.attempts[-1]
-        if current.acknowledged:
-            return _set_up_words(view, view.cluster.jobs[task.job], current)
-        return "its worker has not confirmed the start" if current.taken_over else "dispatching"
+        return assigned_words(view.cluster.jobs[task.job], task.attempts[-1], view.now)
     if last is not None and last.state is AttemptState.ENDED:
         return last.why or "exit 0, waiting for the other ranks"
     return last.why if last is not None else ""
 
 
-def _set_up_words(view: View, job: Job, attempt: Attempt) -> str:
+def assigned_words(job: Job, attempt: Attempt, now: float) -> str:
+    """Return why an assigned attempt of the job is not running yet."""
+    if not attempt.acknowledged:
+        return "its worker has not confirmed the start" if attempt.taken_over else "dispatching"
     if not job.has_set_up:
         return "received by its worker, not started yet"
     # The log does not tell which ranks of a gang are set up and wait for the others.
-    duration = format_duration(max(0.0, view.now - attempt.assigned_at))
-    return f"the set-up {'of its gang ' if job.is_gang else ''}has run for {duration}"
+    duration = format_duration(max(0.0, now - attempt.assigned_at))
+    return f"the set-up {'of the gang ' if job.is_gang else ''}has run for {duration}"
 
 
 def _problem(view: View, last: AttemptRow | None) -> str:
     if last is None or last.state is AttemptState.ENDED:
         return ""
     problem = problem_of(view, last.worker)
-    return f"{last.worker}: {problem}" if problem else ""
+    return f"worker: {problem}" if problem else ""  # without the worker's id, so that equal rows fold
 
 
 def _ghost_words(cluster: Cluster, task: Task) -> str:

@@ -18,7 +18,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import has_unhealthy_worker, inherited_from, is_being_set_up, next_command
-from iris_cli.ops.views.task_rows import culprit_of
+from iris_cli.ops.views.task_rows import assigned_words, culprit_of
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
     `since_at` is the time of the order to stop the attempt, of its start, or of its assignment, whichever is latest.
-    `doubt` names problems of the worker. `chosen` says why the scheduler chose the worker.
+    `doubt` says why the attempt is not running yet, and names problems of the worker. `chosen` says why the scheduler
+    chose the worker.
     """
 
     attempt: AttemptId
@@ -253,7 +254,12 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
         for attempt in task.attempts:
             if not attempt.live:
                 continue
-            doubts = problem_of(view, attempt.worker), waiting.describe_quiet_attempt(attempt, view.now)
+            is_assigned = attempt.state is AttemptState.ASSIGNED
+            doubts = (
+                assigned_words(view.cluster.jobs[task.job], attempt, view.now) if is_assigned else "",
+                problem_of(view, attempt.worker),
+                waiting.describe_quiet_attempt(attempt, view.now),
+            )
             since = durations.state_since(attempt)
             yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),
