@@ -385,6 +385,6 @@ def test_a_task_on_a_silent_worker_says_so(tmp_path: Path) -> None:
     assert [task.why for task in tasks] == [
         "",
         "",
-        "v5a-2: suspect for 3m (connect: no route to host); polled again in the next cycle",
+        "worker: suspect for 3m (connect: no route to host); polled again in the next cycle",
         "",
     ]

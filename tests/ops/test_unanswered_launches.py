@@ -256,7 +256,8 @@ def test_a_job_whose_launch_got_no_answer_names_the_worker_and_when_it_is_tried_
     lab = Lab().worker("w").job("job").schedule().unanswered("job/*")
     (row,) = job_status(session_of(lab, tmp_path / "state"), "job").tasks
     assert row.why == (
-        "its worker has not confirmed the start; w: suspect for 0s (connect: timeout); polled again in the next cycle"
+        "its worker has not confirmed the start; "
+        "worker: suspect for 0s (connect: timeout); polled again in the next cycle"
     )
 
 
