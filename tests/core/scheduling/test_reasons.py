@@ -301,13 +301,6 @@ def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     assert text_of(result, "b", 0) == "behind: waiting for free cores (assigned to a)"
 
 
-def test_a_slice_that_went_to_a_later_gang_is_assigned_to_other_tasks() -> None:
-    fleet = [*tpu_slice("a"), *change(tpu_slice("b"), 0, **SUSPECT)]
-    waiting = cycle(fleet, gang("two", replicas=8, slices=2, order=1), gang("late", order=2)).waiting
-    _, behind = waiting[JobId("two")]
-    assert behind.text == "waiting for a free slice (assigned to other tasks)"
-
-
 def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:
     waiting = cycle([host("w", cpu=1)], job("j", replicas=3)).waiting
     first, second = (waiting[TaskId(JobId("j"), index)] for index in (1, 2))

@@ -204,9 +204,9 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         )
 
     def _takers_text(self, job: Job, rejected: int) -> str:
-        """Return `assigned to a, b`: the jobs that took these workers before the turn of `job`, if any."""
+        """Return `assigned to a, b`: the jobs that took these workers, if possible before the turn of `job`."""
         takers = self._record.takers_before_signature(job, self._ids(rejected))
-        return f"assigned to {wording.list_few(map(str, takers)) or 'other tasks'}"
+        return f"assigned to {wording.list_few(map(str, takers))}"
 
     @cached_by_argument
     def _reasons(self, case: Case) -> tuple[Reason, ...]:
