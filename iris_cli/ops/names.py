@@ -40,6 +40,11 @@ def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> li
     return found
 
 
+def find_workers(cluster: Cluster, names: list[str]) -> list[Worker]:
+    """Return the workers with the ids `names`, without duplicates. Raises NotFoundError."""
+    return [find_worker(cluster, name) for name in dict.fromkeys(names)]
+
+
 def find_worker(cluster: Cluster, text: str) -> Worker:
     """Return the worker with exactly this id. Raises NotFoundError."""
     if text in cluster.workers:

@@ -265,14 +265,14 @@ def _print_changes(
     iris: Context, done: str, changed: Sequence[str], requested: Sequence[str], unchanged: str = ""
 ) -> None:
     """Print the changed and the unchanged workers. `unchanged`: the words for these (default: `already {done}`)."""
+    others = [each for each in dict.fromkeys(requested) if each not in changed]
     if iris.output.as_json:
-        iris.output.document(_CHANGES[done](changed, [each for each in requested if each not in changed]))
+        iris.output.document(_CHANGES[done](changed, others))
         return
     for each in changed:
         iris.output.done(f"{each}: {done}")
-    for each in requested:
-        if each not in changed:
-            iris.output.message(f"{each}: {unchanged or f'already {done}'}")
+    for each in others:
+        iris.output.message(f"{each}: {unchanged or f'already {done}'}")
 
 
 def show(iris: Context, worker: WorkerName) -> None:

@@ -16,7 +16,7 @@ from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import worker_facts
 from iris_cli.ops.cycle.cycle import send_stops
-from iris_cli.ops.names import find_worker
+from iris_cli.ops.names import find_worker, find_workers
 from iris_cli.ops.session import Session
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.transport import NoAnswer
@@ -59,7 +59,7 @@ def register_workers(session: Session) -> Cluster:
 def probe(session: Session, names: list[str]) -> list[ProbeResult]:
     """Probe these workers now, even in back-off. If `names` is empty, probe all workers."""
     cluster = register_workers(session)
-    chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
+    chosen = find_workers(cluster, names) or list(cluster.workers.values())
 
     def probe_worker(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.WorkerAnswer]]:
         context, called_at = observe.call_context(cluster, worker.id), session.clock.now()
@@ -130,7 +130,7 @@ def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId
     text.check_utf8("--reason", reason)
     automatic = {INCOMPLETE, *DRAINS_BY_CONFIGURATION}  # reasons of drains by iris
     with session.transaction() as draft:
-        named = [find_worker(draft.cluster, name) for name in names]
+        named = find_workers(draft.cluster, names)
         to_drain = [worker for worker in named if not worker.draining or worker.drain_reason in automatic]
         for worker in to_drain:
             draft.record(WorkerDrained(worker=worker.id, reason=reason))
@@ -141,7 +141,7 @@ def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
     """End drain, quarantine and cool-down of workers. Return the workers that were in one of these conditions."""
     now = session.clock.now()
     with session.transaction() as draft:
-        named = [find_worker(draft.cluster, name) for name in names]
+        named = find_workers(draft.cluster, names)
         cordoned = [each for each in named if each.draining or each.quarantined or each.cooldown_until > now]
         for worker in cordoned:
             draft.record(WorkerUncordoned(worker=worker.id))
@@ -218,7 +218,7 @@ def workers_without_key(
     key. Raises NotFoundError.
     """
     cluster = register_workers(session)
-    named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
+    named = find_workers(cluster, names)
     candidates = named or cluster.workers.values()
     keyless = [worker for worker in candidates if not _has_key(session, transport, worker)]
     new = {worker.id: worker for worker in keyless if not worker.incarnation}
