@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 from msgspec.json import schema_components
 from msgspec.structs import FieldInfo
 
-from iris_cli.cli import failures
+from iris_cli.cli import failures, tree
 from iris_cli.cli.commands import forward, run, ssh, worker
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
@@ -54,7 +54,7 @@ from iris_cli.render.logs import log_lines, stacks
 from iris_cli.render.report.summary import ReportDocument, WrittenDocument
 
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
-    "iris": (setup.NextStepsDocument,),
+    "iris": (setup.NextStepsDocument, tree.VersionDocument),
     "iris launch": (
         jobs.LaunchedDocument,
         plans.PlanDocument,

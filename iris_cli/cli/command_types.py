@@ -114,6 +114,8 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
+            if ctx.obj.output.as_json:
+                raise UsageError(f"`{ctx.command_path}` needs a command", hint=f"{ctx.command_path} --help")
             typer.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import typer
+from msgspec import Struct
 from typer.core import TyperCommand
 
 from iris_cli import __version__
@@ -139,10 +140,10 @@ def _callback(command: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _print_version(is_requested: bool) -> None:
-    if is_requested:
-        typer.echo(f"iris {__version__}")
-        raise typer.Exit
+class VersionDocument(Struct, frozen=True):
+    """The result of `iris --version`."""
+
+    version: str
 
 
 def _global_options(
@@ -177,9 +178,7 @@ def _global_options(
     _verbose: Annotated[
         bool, command_types.flag("--verbose -v", "Show tracebacks.")
     ] = False,  # read by `app.run`
-    _show_version: Annotated[
-        bool, command_types.flag("--version", "Show the version.", callback=_print_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, command_types.flag("--version", "Show the version.")] = False,
 ) -> int:
     iris = context.obj = Context(
         config_path=config,
@@ -188,6 +187,12 @@ def _global_options(
         clock=context.obj,
         output=Output(as_json=as_json, quiet=quiet, color=not no_color),
     )
+    if version:
+        if as_json:
+            iris.output.document(VersionDocument(__version__))
+        else:
+            iris.output.line(f"iris {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         from iris_cli.ops.setup.next_steps import next_steps
         from iris_cli.render.setup import show_next_steps

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli import __version__
 from iris_cli.cli import app, failures
 from iris_cli.core.events import IllegalTransitionError
 from iris_cli.core.ids import JobId, TaskId
@@ -75,6 +76,20 @@ def test_an_error_under_json_is_a_document_on_stderr(
     problems = error_of([*there, "--json", "launch", "--", "true"], capsys)["problems"]
     assert isinstance(problems, list)
     assert "nam" in problems[0]
+
+
+@pytest.mark.parametrize("group", ["log", "worker", "cron", "loop", "config", "cluster"])
+def test_a_group_without_a_command_is_an_error_under_json(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of([group, "--json"], capsys)
+    assert (error["message"], error["hint"]) == (f"`iris {group}` needs a command", f"iris {group} --help")
+
+
+@pytest.mark.parametrize("line", ["--version --json", "--json --version --quiet", "--version status --json"])
+def test_the_version_is_printed_as_json(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(line.split()) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "version": __version__}
 
 
 def test_json_and_verbose_behind_the_dashes_belong_to_the_job(
