@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from iris_cli.core import clip, did_you_mean
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue, scalar_of
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.resources import DEVICE_KINDS
 from iris_cli.errors import UsageError
 
 _MAX_LENGTH = 4096  # characters
@@ -137,4 +138,6 @@ def _suggest_value(wanted: AttributeValue, values: Iterable[AttributeValue]) -> 
     equal_texts = [value for value in values if str(value.value) == str(wanted.value)]
     if equal_texts:
         return f"did you mean the {equal_texts[0].type_word} {equal_texts[0].value!r}?"
-    return did_you_mean(str(wanted.value), [str(value.value) for value in values])
+    texts = [str(value.value) for value in values]
+    is_other_device = str(wanted.value).casefold() in {*DEVICE_KINDS} - {*texts}  # `cpu` is no typo of `tpu`
+    return "" if is_other_device else did_you_mean(str(wanted.value), texts)

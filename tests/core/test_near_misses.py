@@ -17,6 +17,7 @@ FLEET = [
         "region": AttributeValue("us-east1"),
         "pool": AttributeValue("small"),
         "tpu-worker-id": AttributeValue(2),
+        "device-type": AttributeValue("tpu"),
     },
 ]
 
@@ -33,6 +34,8 @@ FLEET = [
         ("!regoin", []),
         ("region!=US-West4", []),
         ("tpu-worker-id>=7", []),
+        ("device-type=cpu", []),  # no slip of the pen for tpu
+        ("device-type=TPU", ["no worker has device-type 'TPU'; did you mean 'tpu'?"]),
     ],
 )
 def test_only_what_looks_like_a_slip_is_warned_about(typed: str, warnings: list[str]) -> None:

@@ -258,6 +258,7 @@ def gang(
             "r1 has 3 without zone=z",
         ),
         (gang(2, "rak"), RACKS, "no worker has an attribute rak", "did you mean 'rack'?"),
+        (gang(4, "zoen", tpu="v4-32"), SLICE, "no worker has an attribute zoen", ""),
         (
             gang(8, "zone"),
             [*RACKS, POOL],

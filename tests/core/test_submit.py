@@ -336,3 +336,9 @@ def test_how_often_workers_may_refuse_is_a_limit_of_the_cluster() -> None:
     job = accept(Cluster(), JobRequest(command=("true",)), [], Limits(max_dispatch_failures=2))
     assert job.max_dispatch_failures == 2
     assert accept(Cluster(), JobRequest(command=("true",)), []).max_dispatch_failures == 10
+
+
+def test_a_hint_does_not_suggest_the_number_of_slices_that_was_given() -> None:
+    with pytest.raises(UsageError) as raised:
+        asked([], tpu="v4-32", slices=2, replicas=7)
+    assert raised.value.hint == "drop --replicas"

@@ -83,7 +83,7 @@ def _check_groups(
             )
     groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
     largest = groups.largest(groups.select_large_enough(matching))
-    if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
+    if largest is None or largest[1] >= ranks:
         return
     name, size = largest
     known_keys = {each for offer in equipped for each in offer.attributes}
@@ -92,6 +92,8 @@ def _check_groups(
             f"no worker has an attribute {clip(key)}: not submitted",
             hint=_or_force(did_you_mean(key, known_keys)),
         )
+    if is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY:
+        return
     conditions = " and ".join(map(format_constraint, required[:_MAX_LISTED]))
     described, offers = _describe_exclusions(groups, conditions, matching)
     name, size_of_largest = groups.largest(offers) or largest

@@ -142,9 +142,10 @@ def _choose_tpu_shape(
         slice_text = f"a slice of {vms} VMs" if device.variant == AUTO else describe(device.variant, vms)
         count = f"{request.slices} × " if request.slices else ""
         wanted = f"{slices * vms}" if request.slices else f"a multiple of {vms}"
+        nearest = max(1, round(replicas / vms))
         raise UsageError(
             f"replicas={replicas} does not fit {count}{slice_text}: it takes {wanted}, one task per VM",
-            hint=f"drop --replicas, or use --slices {max(1, round(replicas / vms))}",
+            hint="drop --replicas" + (f", or use --slices {nearest}" if nearest != request.slices else ""),
         )
     return replicas, slices, request.group_by or (constraints.TPU_NAME_ATTRIBUTE_KEY if gang else "")
 
