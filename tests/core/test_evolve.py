@@ -247,6 +247,11 @@ def test_replay_keeps_the_number_and_the_time_of_the_last_transaction() -> None:
     assert (cluster.name, cluster.seq, cluster.at) == ("lab", 7, 3.5)
 
 
+def test_a_cluster_is_created_once() -> None:
+    with pytest.raises(IllegalTransitionError, match="the cluster lab exists already"):
+        Lab().records(ev.ClusterCreated(name="other"))
+
+
 def test_jobs_know_when_and_in_which_order_they_came() -> None:
     lab = Lab().job("a").advance(5).job("b")
     assert [(job.id, job.order) for job in lab.cluster.jobs.values()] == [("a", 0), ("b", 1)]

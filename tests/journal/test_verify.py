@@ -190,9 +190,12 @@ def test_what_cannot_have_happened_is_found_where_it_stands_and_salvage_ends_the
     if compacted == 3:
         state_in(state.path).compact("iris log compact")
     bad = written[1]
-    assert verify(state.path).ok  # line by line
-    (finding,) = verify(state.path, replayed=True).findings
+    line_by_line = verify(state.path)
+    assert line_by_line.ok
+    report = verify(state.path, replayed=True)
+    (finding,) = report.findings
     assert finding.seq == bad
+    assert report.records == line_by_line.records - 1
     assert "WorkerDrained(worker='nobody'" in finding.what
     with pytest.raises(LogDamagedError, match=f"seq {bad} of the event log contradicts"):
         state_in(state.path).load()

@@ -8,6 +8,8 @@ from iris_cli.core.model.worker import Span, Worker, WorkerCondition, with_taint
 
 
 def _cluster_created(edit: Edit, event: ev.ClusterCreated, _at: float) -> None:
+    if edit.cluster.name:
+        raise IllegalTransitionError(f"{event}: the cluster {edit.cluster.name} exists already")
     edit.cluster.name = event.name
 
 

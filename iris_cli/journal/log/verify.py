@@ -37,9 +37,10 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
     """The state of a log and its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`. `records` is the
-    number of readable records, `last` the last known seq. If another program has edited the log, this is a finding.
-    Then the restored lines are verified, and offsets count bytes of the restored file. `unfinished` is a last line that
-    was never committed. It is not a finding, because the next writer moves it out of the log.
+    number of readable records, without an impossible one, `last` the last known seq. If another program has edited the
+    log, this is a finding. Then the restored lines are verified, and offsets count bytes of the restored file.
+    `unfinished` is a last line that was never committed. It is not a finding, because the next writer moves it out of
+    the log.
     """
 
     records: int
@@ -205,6 +206,7 @@ class _Verifier:
                 before = self._before
                 self._sound = (file, before)
                 self._findings.append(fault_at(before, file, error.message))
+                self._records -= 1  # the impossible record
         for _ in records:
             pass
 
