@@ -83,7 +83,7 @@ def job_request(
             f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )
     values = {name: _read(_FIELDS[name], value) for name, value in fields.items() if value is not None}
-    parsed = None if constraints is None else _constraints(constraints)
+    parsed = None if constraints is None else _read(_CONSTRAINTS, constraints)
     return request_of({**values, "command": _command(command), "constraints": parsed})
 
 
@@ -114,7 +114,7 @@ def _read(row: JobField, value: Any) -> Any:
 
 
 def _constraints(constraints: Constraints) -> tuple[Constraint, ...]:
-    return tuple(map(_constraint, _list("constraints", constraints)))
+    return tuple(map(_constraint, _list(constraints)))
 
 
 def _constraint(value: Any) -> Constraint:
@@ -123,14 +123,14 @@ def _constraint(value: Any) -> Constraint:
     return constraint_syntax.parse_constraint(_text(value, "a constraint"))
 
 
-def _list(name: str, values: Any) -> Sequence[Any]:
+def _list(values: Any) -> Sequence[Any]:
     if isinstance(values, str | bytes | Mapping):
-        raise UsageError(f"{name} is a list, not {type(values).__name__}", hint=f"write {name}=[...]")
+        raise UsageError(f"must be a list, not {type(values).__name__}", hint="write [...]")
     return tuple(values)
 
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_text(each, "an item") for each in _list("it", values))
+    return tuple(_text(each, "an item") for each in _list(values))
 
 
 def _lines(values: Sequence[str]) -> tuple[str, ...]:
@@ -176,6 +176,7 @@ def _flag(value: Any) -> bool:
 
 
 _FIELDS = {row.name: row for row in JOB_FIELDS if row.client}
+_CONSTRAINTS = next(row for row in JOB_FIELDS if row.name == "constraints")
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     **dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.TPU, Kind.SIGNAL, Kind.ARRAY, Kind.GROUP), _text),
     **dict.fromkeys((Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS), _texts),

@@ -93,6 +93,8 @@ def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
         ("group_by", {"group_by": "rack"}, "group_by: must be text, not"),
         ("workdir", b"src", "workdir: must be text, not b'src'"),
         ("workdir", 3, "workdir: .*not int"),
+        ("secrets", "HF", r"secrets: must be a list, not str$"),
+        ("prefer", "pool", r"prefer: must be a list, not str$"),
         ("prefer", [3], "prefer: a constraint must be text, not 3"),
         ("each_line", [], "each_line: 0 lines; a job has 1 to"),
         ("each_line", ["a\nb"], "each_line: line 1 has a line break"),
@@ -109,6 +111,10 @@ def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_field(
 
 
 def test_a_constraint_of_the_wrong_type_is_refused() -> None:
-    wrong: Any = [3]
-    with pytest.raises(UsageError, match="a constraint must be text, not 3"):
-        job_request("true", wrong, {})
+    cases: list[tuple[Any, str]] = [
+        ([3], "a constraint must be text, not 3"),
+        ("pool", "must be a list, not str"),
+    ]
+    for wrong, words in cases:
+        with pytest.raises(UsageError, match=f"^constraints: {words}"):
+            job_request("true", wrong, {})
