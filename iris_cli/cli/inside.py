@@ -116,7 +116,7 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
             attempt=attempt,
             worker=task.worker,
             lines=tuple(lines),
-            note="" if lines else task.why if task.attempt is None else "has written nothing",
+            note=task.why if task.attempt is None else "" if lines or query.tail == 0 else "no output",
         )
 
 

@@ -93,6 +93,8 @@ def test_both_programs_ask_for_the_same_and_tell_the_same(line: str, iris: Iris,
         "logs train/task-x --tail 1",
         "logs train/eval/task-9",
         "logs train/eval --attempt 0 --tail 1",
+        "logs train/eval/task-1 --tail 0",
+        "logs train/eval --tail 0 --json",
     ],
 )
 def test_both_programs_show_the_same_logs(line: str, iris: Iris, task: Task) -> None:
@@ -116,6 +118,7 @@ def test_both_programs_show_the_same_logs(line: str, iris: Iris, task: Task) -> 
         ("--quiet wait a/x a/late", 9, ""),
         ("logs train/x/task-0 --tail 1", 0, "out 19999\nerr 19999\n"),
         ("logs train/x --tail 1 --stream out", 0, "[0] out 19999\n"),
+        ("logs train/x --tail 0", 0, ""),
         (
             "--quiet logs train/x/task-0 --tail all --stream err",
             0,
@@ -127,6 +130,7 @@ def test_answers_become_words_and_exit_codes(line: str, code: int, out: str, iri
     with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
         found = iris(*line.split())
     assert (found.code, found.out) == (code, out)
+    assert "no output" not in found.err  # the task has output, even if no line of it was requested
 
 
 @pytest.mark.parametrize("program", ["whole", "small"])

@@ -176,6 +176,7 @@ def test_quiet_output_is_one_name_a_line(
         (("status", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
         (("why", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
         (("history", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
+        (("history", ""), ExitCode.NOT_FOUND, "error: no job, task or worker ''"),
         (("worker", "show", "cpu-7"), ExitCode.NOT_FOUND, "hint: did you mean"),
         (("status", "--at", "soon"), ExitCode.USAGE, "error: 'soon' is not a time"),
         (("status", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not one of pending, running,"),

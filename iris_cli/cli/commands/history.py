@@ -15,8 +15,9 @@ iris history v5a-0 --all  # including the archive
 def history(
     iris: Context,
     subject: Annotated[
-        str, argument("[JOB|TASK|WORKER]", "Only events of this job, task or worker.", complete.ANYTHING)
-    ] = "",
+        str | None,
+        argument("[JOB|TASK|WORKER]", "Only events of this job, task or worker.", complete.ANYTHING),
+    ] = None,
     limit: Annotated[
         int, option("N", "Show the newest N events; 0 shows all.", min=0, show_default=True)
     ] = 100,

@@ -43,13 +43,15 @@ class History(Struct, frozen=True, kw_only=True):
     archived: int = 0
 
 
-def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
+def history(
+    session: Session, subject: str | None = None, *, limit: int = 0, archive: bool = False
+) -> History:
     """Return the last `limit` events (0: all) of the cluster, or of the job, task or worker `subject`.
 
     With `archive`, also read the archive. A worker's history includes the events of the attempts on this worker. Raises
     NotFoundError.
     """
-    if not subject:
+    if subject is None:
         return _newest(session, limit=limit, archive=archive)
     if (job := _job_of(session, subject)) is not None:
         found = _history_of(session, session.state.history_of_job(job, archive=archive), subject, limit)

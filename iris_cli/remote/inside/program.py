@@ -119,7 +119,8 @@ class Commands:
         if attempt is not None and not named_task:
             started = (each for each in tasks if each.get("attempt") is not None)
             tasks = [each for each in started if each["attempt"] >= attempt] or tasks
-        logs = [log_document(each, attempt) for each in tasks if names[0] in (job, each["id"])]
+        tail = options.get("tail", 20)
+        logs = [log_document(each, attempt, tail) for each in tasks if names[0] in (job, each["id"])]
         if named_task and not logs:
             hint = f"the ranks are 0 to {len(tasks) - 1}"
             raise Failure(f"{job} has no rank {named_task[2]}", hint, ExitCode.NOT_FOUND)
@@ -127,11 +128,7 @@ class Commands:
         for stream in streams:
             for log in logs:
                 prefix = f"[{log['rank']}] " if logs[1:] else ""
-                for line in (
-                    self._log_lines(log, stream, options.get("tail", 20))
-                    if log["attempt"] is not None
-                    else ()
-                ):
+                for line in self._log_lines(log, stream, tail) if log["attempt"] is not None else ():
                     log["note"] = ""
                     if self.output.as_json:
                         log["lines"].append({"stream": stream, "text": line})
@@ -278,11 +275,11 @@ def time_text(at: float | None) -> str | None:
     return None if at is None else f"{found.isoformat(timespec='milliseconds')}Z"
 
 
-def log_document(task: Json, attempt: float | None) -> Json:
+def log_document(task: Json, attempt: float | None, tail: int | None) -> Json:
     """Return a task's log in the format of `iris logs --json`, with `lines` empty."""
     last = task.get("attempt")
     number = last if attempt is None or last is None else attempt
-    note = task.get("why", "") if last is None else "has written nothing"
+    note = task.get("why", "") if last is None else "" if tail == 0 else "no output"
     log = {"task": task["id"], "rank": int(task["id"].rpartition("-")[2]), "state": task["state"]}
     log.update(attempt=number, worker=task.get("worker"), note=note, lines=[])
     return {**log, "answered": True, "kept": False, "pulled": False}
