@@ -154,6 +154,41 @@ def test_a_set_up_that_hangs_is_left_to_its_worker_for_a_while(
     assert (lab.attempt("train").stop is not None) is stopped
 
 
+@pytest.mark.parametrize("state", [RemoteState.RUNNING, RemoteState.ORPHANED])
+@pytest.mark.parametrize(
+    ("told", "waited", "stopped"),
+    [
+        (690.0, 0.0, False),  # its wrapper may still be ending it: a grace of 30 s and a minute
+        (691.0, 0.0, True),
+        (4000.0, 3600.0, False),  # our clock jumped since the answer
+        (None, 0.0, False),
+    ],
+)
+def test_a_task_that_nobody_on_its_worker_stops_at_its_time_limit_is_stopped(
+    state: RemoteState, told: float | None, waited: float, stopped: bool
+) -> None:
+    lab = Lab().worker("w").job("train", timeout=600.0, grace=30.0, max_retries_failure=1).schedule()
+    lab.reports("train/* running").advance(1e6)
+    report = AttemptReport(
+        token=lab.attempt("train").token, state=state, started_ago=told, waited=waited, last_output_ago=0.0
+    )
+    draft = Draft(lab.cluster, lab.now)
+    attempts.apply_report(draft, AttemptId(lab.task("train").id, 0), report, lab.limits)
+    stop = draft.cluster.attempt(AttemptId(lab.task("train").id, 0)).stop
+    assert (stop.reason if stop else None) == (EndReason.TIMEOUT if stopped else None)
+
+
+def test_a_stop_at_the_time_limit_is_final_and_of_a_gang_ends_all_ranks() -> None:
+    lab = Lab().slice("a").job("train", tpu="v4-16", timeout=600.0, max_retries_failure=1).schedule()
+    lab.reports("train/* running").advance(1e6).reports("train/task-1 orphaned 1000s-ago")
+    assert [lab.attempt("train", index).stop is not None for index in (0, 1)] == [True, True]
+    lab.reports("train/* stopped")
+    assert [lab.task("train", index).state for index in (0, 1)] == [TaskState.WORKER_FAILED, TaskState.FAILED]
+    end = lab.cluster.jobs[JobId("train")].end
+    assert end is not None
+    assert (end.reason, end.trigger) == (EndReason.TIMEOUT, lab.task("train", 1).id)
+
+
 def test_a_set_up_without_a_time_limit_may_take_for_ever() -> None:
     lab = Lab().worker("w").job("train", setup="make", setup_timeout=0.0).schedule().advance(1e6)
     assert lab.reports("train/* preparing").attempt("train").stop is None

@@ -80,6 +80,19 @@ def test_the_wrapper_is_killed_and_the_task_runs_on_until_its_end_is_seen(
     ledger.check()
 
 
+def test_the_wrapper_is_killed_and_the_time_limit_still_ends_the_task(desk: OneHost, ledger: Ledger) -> None:
+    desk.site.write_config({"alone": [desk.host]}, tpu="v4-8", settle_seconds="0s")
+    with ledger.closed():
+        desk.run("job", *ledger.waiting(), timeout=2.0)
+        until(lambda: ledger.living("job"))
+        kill(desk.wrapper_of("job"))
+        assert desk.end_of("job").reason is EndReason.TIMEOUT
+        assert desk.state("job") is JobState.FAILED
+        until_gone(desk.attempt("job").token)
+    assert len(ledger.starts) == 1
+    ledger.check()
+
+
 def test_the_users_process_is_killed_and_that_is_what_is_told(desk: OneHost, ledger: Ledger) -> None:
     with ledger.closed():
         desk.run("job", *ledger.waiting())

@@ -38,6 +38,7 @@ def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     elif report.state in _WITH_PROCESSES:
         _apply_running(draft, attempt_id, report)
         _record_output(draft, attempt_id, report, limits)
+        _stop_overdue(draft, attempt_id, report, limits)
     elif report.state is RemoteState.EXITED:
         _apply_exit(draft, attempt_id, report)
     elif report.state is RemoteState.NOSTART and attempt.started_at is None:
@@ -217,6 +218,16 @@ def _apply_running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -
         draft.record(events.TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=at))
     if report.state is RemoteState.ORPHANED and not attempt.orphaned:
         draft.record(events.AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
+
+
+def _stop_overdue(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+    """Stop a running task that exceeds its time limit because its wrapper or its watchdog was killed."""
+    job = draft.cluster.jobs[attempt_id.task.job]
+    # The worker's clock counts, also if the operator's clock was set ahead after the answer.
+    ran = (report.started_ago or 0.0) - report.waited
+    is_overdue = 0 < job.timeout < ran - job.grace - limits.settle_seconds
+    if is_overdue and draft.cluster.attempt(attempt_id).state is AttemptState.RUNNING:
+        jobs.stop(draft, attempt_id, EndReason.TIMEOUT)
 
 
 def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
