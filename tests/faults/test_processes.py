@@ -31,8 +31,9 @@ class OneHost(Desk):
         super().__init__(site)
         self.host = host
 
-    def wrapper_of(self, job: str) -> int:
-        (file,) = self.host.home.glob(f".iris/*/*/a/{self.attempt(job).token}/pid")
+    def pid_of(self, job: str, name: str = "pid") -> int:
+        """Return the pid of its wrapper, or of the process that another file names."""
+        (file,) = self.host.home.glob(f".iris/*/*/a/{self.attempt(job).token}/{name}")
         return int(file.read_text().split()[0])
 
     def run(self, job: str, *command: str, **asked: object) -> None:
@@ -67,7 +68,7 @@ def test_the_wrapper_is_killed_and_the_task_runs_on_until_its_end_is_seen(
         desk.run("job", *ledger.waiting())
         until(lambda: ledger.living("job"))
         number, token = desk.attempt("job").number, desk.attempt("job").token
-        kill(desk.wrapper_of("job"))
+        kill(desk.pid_of("job"))
         desk.cycle()
         desk.cycle()
         assert (desk.attempt("job").token, desk.attempt("job").state) == (token, AttemptState.RUNNING)
@@ -85,12 +86,26 @@ def test_the_wrapper_is_killed_and_the_time_limit_still_ends_the_task(desk: OneH
     with ledger.closed():
         desk.run("job", *ledger.waiting(), timeout=2.0)
         until(lambda: ledger.living("job"))
-        kill(desk.wrapper_of("job"))
+        kill(desk.pid_of("job"))
         assert desk.end_of("job").reason is EndReason.TIMEOUT
         assert desk.state("job") is JobState.FAILED
         until_gone(desk.attempt("job").token)
     assert len(ledger.starts) == 1
     ledger.check()
+
+
+def test_the_process_that_runs_the_set_up_is_killed_and_the_task_is_never_told_as_running(
+    desk: OneHost, tmp_path: Path
+) -> None:
+    desk.site.write_config({"alone": [desk.host]}, tpu="v4-8", settle_seconds="0s", device_wait="0s")
+    set_up = f"echo $$ >>{tmp_path}/pids; exec sleep 1000"
+    desk.launch("job", "true", grace=1.0, setup=set_up, setup_timeout=3.0)
+    desk.until(lambda: pids_in(tmp_path / "pids"))
+    kill(desk.pid_of("job", "setup.pid"))
+    end = desk.end_of("job")
+    assert (end.reason, desk.attempt("job").started_at) == (EndReason.SETUP_FAILED, None)
+    until_gone(desk.attempt("job").token)
+    assert len(pids_in(tmp_path / "pids")) == 1
 
 
 def test_the_users_process_is_killed_and_that_is_what_is_told(desk: OneHost, ledger: Ledger) -> None:
@@ -117,7 +132,7 @@ def test_the_whole_session_is_killed_and_the_result_is_unknown_never_a_success(
 ) -> None:
     with ledger.closed():
         desk.run("job", *ledger.waiting(), max_retries_preemption=0)
-        os.killpg(os.getsid(desk.wrapper_of("job")), signal.SIGKILL)
+        os.killpg(os.getsid(desk.pid_of("job")), signal.SIGKILL)
         until(lambda: not marked(desk.attempt("job").token))
         assert desk.end_of("job").reason is EndReason.WORKER_FAILED
         assert desk.state("job") is JobState.FAILED

@@ -107,7 +107,8 @@ def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost, tmp
     until(lambda: pids_in(tmp_path / "pids"))
     runner = int((host.attempt_dir(request.token) / "setup.pid").read_text().split()[0])
     kill(runner)
-    assert host.wait(request.token, {RemoteState.ORPHANED, *SETTLED}).state is RemoteState.ORPHANED
+    until(lambda: not is_alive(runner))
+    assert host.state(request.token) is RemoteState.PREPARING
     for pid in marked(request.token):
         kill(pid)
     assert host.wait(request.token, SETTLED).state is RemoteState.LOST

@@ -247,8 +247,9 @@ state_by_names() {
     fi
 }
 
-# check_writer TOKEN FILE -> $state: unchanged if the writer of FILE lives; otherwise ORPHANED, LOST, or
-# CANCELLED. False if the names must be read again. The writer of a malformed file counts as dead.
+# check_writer TOKEN FILE -> $state: unchanged if the writer of FILE lives, or if processes of the set-up
+# outlive their wrapper; otherwise ORPHANED, LOST, or CANCELLED. False if the names must be read again. The
+# writer of a malformed file counts as dead.
 check_writer() {
     ! is_writer "$1/$2" "$1" || return 0
     case $dead_writer in
@@ -258,7 +259,7 @@ check_writer() {
         case $lease in lease.out.*) state=CANCELLED record_cause=lease ended=${lease#lease.out.} ;; esac
         ;;
     "$2 $pid $pid_start")
-        state=ORPHANED
+        [ "$2" = setup.pid ] || state=ORPHANED # after a set-up the command has not started
         is_gone "$1" || return 0
         dead_writer="$dead_writer gone"
         return 1
