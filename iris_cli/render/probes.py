@@ -89,7 +89,7 @@ def identity_lines(host: ProbeResult) -> list[str]:
     """Return lines that compare boot id and incarnation with the log and name the attempts that would end."""
     worker, seen = host.worker, host.seen
     if isinstance(seen, Silence):
-        return [f"{worker.id} can't be identified ({seen.step}: {seen.detail})"]
+        return [f"{worker.id} can't be identified ({seen.problem})"]
     lines = [
         _compare("boot id", seen.boot_id, worker.boot_id, f"{worker.id} was rebooted"),
         _compare("incarnation", seen.incarnation, worker.incarnation, "new machine or new iris directory"),
@@ -110,7 +110,7 @@ def _compare(label: str, shown: str, recorded: str, meaning: str) -> str:
 def _probe_words(probed: ProbeResult) -> str:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
-        return f"{worker.condition.value} ({seen.step}: {seen.detail})"
+        return f"{worker.condition.value} ({seen.problem})"
     state = f"{worker.condition.value}: {worker.reason}" if worker.reason else worker.condition.value
     if worker.quarantined:
         state = f"quarantined: {worker.quarantine_reason}"

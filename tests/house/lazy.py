@@ -36,6 +36,7 @@ LAZY: Mapping[str, str] = {
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",
+    "ops.cycle.launches": "remote.launch_request",
     "ops.cycle.cycle": (
         "core.lifecycle.placement core.lifecycle.slices core.scheduling "
         "core.scheduling.plan ops.cycle.kept_logs ops.notify"

@@ -19,7 +19,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.snapshot import writing
-from iris_cli.ops.cycle import dispatch, observe, orders
+from iris_cli.ops.cycle import launches, observe, orders
 from tests.simulation import machines, wires
 from tests.simulation.planting import (
     Mutation,
@@ -163,28 +163,28 @@ def _boots_are_all_the_same() -> AbstractContextManager[Any]:
 @contextmanager
 def _take_over_unsaid() -> Iterator[None]:
     """Whoever finds a launch whose dispatcher may have died sends it, and says so nowhere."""
-    must_prepare = dispatch.Dispatcher._must_prepare
+    must_prepare = launches.Launches._must_prepare
 
-    def eager(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
-        lacking = self._readiness.states.get(attempt.token) is S.ABSENT
+    def eager(self: launches.Launches, attempt: Attempt) -> bool:
+        lacking = self.readiness.states.get(attempt.token) is S.ABSENT
         return must_prepare(self, attempt) or (lacking and self._has_expired(attempt))
 
-    def has_expired(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
+    def has_expired(self: launches.Launches, attempt: Attempt) -> bool:
         return False
 
     with (
         patch.object(attempts, "take_over", lambda draft, limits: None),
-        patch.object(dispatch.Dispatcher, "_must_prepare", eager),
+        patch.object(launches.Launches, "_must_prepare", eager),
         patch.object(
-            dispatch.Dispatcher, "_prepare_call", _expired_too(dispatch.Dispatcher._prepare_call, has_expired)
+            launches.Launches, "_prepare_call", _expired_too(launches.Launches._prepare_call, has_expired)
         ),
     ):
         yield
 
 
 def _expired_too(prepare: Any, has_expired: Any) -> Any:
-    def send(self: dispatch.Dispatcher, *args: Any, **named: Any) -> Any:
-        with patch.object(dispatch.Dispatcher, "_has_expired", has_expired):
+    def send(self: launches.Launches, *args: Any, **named: Any) -> Any:
+        with patch.object(launches.Launches, "_has_expired", has_expired):
             return prepare(self, *args, **named)
 
     return send

@@ -95,7 +95,7 @@ def record_silence(
     failed = worker.failed_polls + (not launching)
     condition = _condition_after(worker, silence, failed, draft.at, limits)
     until = 0.0 if launching else draft.at + limits.backoff(failed)
-    _change(draft, worker, f"{silence.step}: {silence.detail}", condition, failed=failed, until=until)
+    _change(draft, worker, silence.problem, condition, failed=failed, until=until)
 
 
 def _change(

@@ -234,10 +234,13 @@ class Silence(Struct, frozen=True, kw_only=True):
     hint: str = ""
     sent: bool = True  # False only if it is certain that no byte was sent
 
+    @property
+    def problem(self) -> str:
+        return f"{self.step}: {self.detail}"
+
     def words(self, peer: str) -> str:
         """Return `no answer from PEER (connect: no route)`; `PEER: authentication: ...` if the host answered."""
-        problem = f"{self.step}: {self.detail}"
-        return f"no answer from {peer} ({problem})" if self.kind in SILENT else f"{peer}: {problem}"
+        return f"no answer from {peer} ({self.problem})" if self.kind in SILENT else f"{peer}: {self.problem}"
 
     @property
     def note(self) -> str:

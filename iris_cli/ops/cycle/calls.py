@@ -1,4 +1,4 @@
-"""Calls to workers, and the requests that start attempts or delete their files.
+"""Calls to workers, and the call that deletes the files of ended attempts.
 
 A worker gets one call at a time. Transfers of workspaces run in addition.
 """
@@ -12,13 +12,11 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Token, Worker, Worke
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import ReapReport, Silence, SilenceKind
 from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import answers, environment, observe, requests
-from iris_cli.ops.secret_values import secret_values
+from iris_cli.ops.cycle import answers, observe, requests
 from iris_cli.ops.session import ProgressState, Session
 
 if TYPE_CHECKING:
     from iris_cli.remote.fan_out import FanOut
-    from iris_cli.remote.launch_request import LaunchRequest
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -159,42 +157,6 @@ def local_silence(worker: WorkerId, step: str, error: IrisError) -> Silence:
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
-
-
-def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> "LaunchRequest":
-    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError if the request is invalid."""
-    from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
-
-    placement = environment.placement_of(cluster, attempt_id)
-    job, attempt = placement.job, placement.attempt
-    default_env, secrets = session.default_env(placement.worker), secret_values(job)
-    line = environment.read_line(session.state, job, placement.index)
-    own_port = (
-        (environment.coordinator_port(placement),) if environment.needs_coordinator_port(placement) else ()
-    )
-    request = LaunchRequest(
-        token=attempt.token,
-        argv=job.command,
-        env={
-            **environment.environment(placement, default_env, secrets),
-            **environment.array_variables(placement, line),
-        },
-        workspace=job.workspace.hash if job.workspace is not None else "",
-        setup=job.setup,
-        setup_timeout=job.setup_timeout,
-        timeout=job.timeout,
-        signal=job.signal,
-        lease=job.lease,
-        grace=job.grace,
-        memory=job.resources.memory if job.memory_limit else 0,
-        exclusive=placement.on_tpu,
-        ports=(*own_port, *attempt.ports),
-        device_wait=session.limits.device_wait,
-        image=job.image,
-        gpus=bool(attempt.gpus),
-    )
-    command_text(request), environment_text(request)  # both raise ValueError for an invalid request
-    return request
 
 
 def _caches_in_use(cluster: Cluster, worker: WorkerId) -> list[str]:

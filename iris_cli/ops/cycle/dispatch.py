@@ -1,34 +1,25 @@
-"""Send the calls that the log requires: polls, stops, starts. No lock is held during a call.
-
-Launching is idempotent for each token. If an invocation dies, another invocation can dispatch the same attempts again.
-"""
+"""Send the calls that the log requires: polls, stops, starts. No lock is held during a call."""
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from math import inf, isinf
 from typing import TypeVar
 
-from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker, WorkerCondition, WorkerId
+from iris_cli.core import AttemptId, AttemptState, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import answers, observe, reply_queue, transfers
-from iris_cli.ops.cycle.calls import Call, Calls, launch_request, reap_call
-from iris_cli.ops.cycle.orders import Readiness, stale_attempts, stop_order
+from iris_cli.ops.cycle import answers, observe, reply_queue
+from iris_cli.ops.cycle.calls import Call, Calls, reap_call
+from iris_cli.ops.cycle.launches import Launches
+from iris_cli.ops.cycle.orders import stale_attempts, stop_order
 from iris_cli.ops.cycle.requests import Outcomes
-from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
 R = TypeVar("R")
 V = TypeVar("V")
-Item = tuple[AttemptId, Attempt]
-
-_UNPREPARED = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
-"""States of an attempt that must be prepared, because it has no files yet or its preparation may be incomplete."""
 
 
 class Dispatcher:
@@ -52,17 +43,12 @@ class Dispatcher:
         self._to_poll: dict[WorkerId, observe.Poll] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
-        self._readiness = Readiness()
+        self._launches = Launches(session)
         self._replies = reply_queue.ReplyQueue()
-        self._shipping = transfers.Shipping(session)
-        self._was_shipped = False  # True if a workspace was sent since the last decision
-        self._unsent: set[Token] = set()  # attempts assigned by this invocation and not sent yet
         self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
-        self._sent: set[tuple[Token, AttemptState]] = set()  # starts and stops sent in this cycle
+        self._stopped: set[Token] = set()  # attempts whose stop was sent in this cycle
         self._answers: list[observe.WorkerAnswer] = []  # answers that are not recorded yet
         self._silent: set[WorkerId] = set()  # silent in this cycle, so not called again before the next cycle
-        # Attempts that could not be sent, each with the reason. The log does not record them yet.
-        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}
 
     def __enter__(self) -> "Dispatcher":
         return self
@@ -70,19 +56,7 @@ class Dispatcher:
     def __exit__(self, kind: type[BaseException] | None, *_raised: object) -> None:
         calls = self.calls.close()
         if kind is None or issubclass(kind, (KeyboardInterrupt, GeneratorExit)):
-            self._release({attempt_id for call in calls for attempt_id in call.launching})
-
-    def _release(self, launching: set[AttemptId]) -> None:
-        """Let other invocations dispatch `launching` and the unsent attempts before the dispatch lease expires."""
-
-        def rule(draft: Draft) -> None:
-            live = draft.cluster.live_attempts()
-            unstarted = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
-            attempts.release_dispatch(draft, unstarted)
-
-        if launching or self._unsent:
-            with suppress(IrisError):
-                self.session.decide(rule)
+            self._launches.release(calls)
 
     @property
     def unanswered(self) -> set[WorkerId]:
@@ -91,7 +65,7 @@ class Dispatcher:
 
     def reported_state(self, token: Token) -> RemoteState | None:
         """Return the state that the attempt's worker reported in this cycle, or None."""
-        return self._readiness.states.get(token)
+        return self._launches.readiness.states.get(token)
 
     @property
     def workers_with_calls(self) -> set[WorkerId]:
@@ -119,17 +93,11 @@ class Dispatcher:
         self._update_cluster()
         del self.observations[: self._old]
         self._old = 0
-        self._readiness.begin(self.cluster)
         self._replies.begin()
-        self._shipping.begin()
-        self._sent.clear()
+        self._stopped.clear()
         self._silent.clear()
-        unsent, self._unsent = self._unsent, set()
-        for attempt_id, attempt in self.cluster.live_attempts():
-            if attempt.state is AttemptState.STOPPING:
-                self._to_stop[attempt.worker] = None
-            elif attempt.token in unsent and not attempt.taken_over:
-                self.start([attempt_id])
+        self._to_start |= dict.fromkeys(self._launches.begin(self.cluster))
+        self._to_stop |= dict.fromkeys(self.cluster.stopping_jobs())
         polls = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if poll else []
         self._to_poll = {each.worker: each for each in polls if not self.calls.is_busy(each.worker)}
         return len(self._to_poll)
@@ -147,7 +115,7 @@ class Dispatcher:
         """Queue the calls that start these attempts, which this invocation has just assigned."""
         for attempt_id in assigned:
             attempt = self.cluster.attempt(attempt_id)
-            self._unsent.add(attempt.token)
+            self._launches.add(attempt)
             self._to_start[attempt.worker] = None
 
     def process_calls(
@@ -161,7 +129,7 @@ class Dispatcher:
         """
         while True:
             self.send()
-            if self._answers or self._not_sent:
+            if self._answers or self._launches.not_sent:
                 self._record_answers()
                 continue
             if not self.calls:
@@ -181,16 +149,18 @@ class Dispatcher:
 
         Starts precede polls, because the polls of many hanging workers could use all threads for minutes.
         """
-        self._readiness.recheck_gangs()
+        self._launches.readiness.recheck_gangs()
         self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
         replies, session, cluster = self._replies, self.session, self.cluster
         self._send_each(replies.to_answer, partial(replies.call_to_deliver, session, cluster))
-        self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
+        self._send_each(self._to_start, lambda worker, _: self._launches.next_call(cluster, worker))
         self._send_each(self._to_poll, self._poll_call)
         self._send_each(replies.to_read, partial(replies.call_to_read, session, cluster))
         self._send_each(self._to_reap, lambda worker, _: reap_call(session, cluster, worker))
         if not self.calls.is_full:
-            for call in chain(self._shipping.calls(cluster), replies.calls_to_fetch(session, cluster)):
+            for call in chain(
+                self._launches.shipping.calls(cluster), replies.calls_to_fetch(session, cluster)
+            ):
                 self.calls.send(call)
 
     def _send_each(self, queued: dict[WorkerId, V], call_for: Callable[[Worker, V], Call | None]) -> None:
@@ -202,27 +172,22 @@ class Dispatcher:
                 return
             if self.calls.is_busy(worker_id) or worker_id in unrecorded:
                 continue  # the worker's last answer must arrive and be recorded first
-            item, worker = queued[worker_id], self.cluster.workers.get(worker_id)
-            if (
-                worker is not None
-                and self.calls.is_reserved
-                and worker.condition is not WorkerCondition.HEALTHY
-            ):
+            worker = self.cluster.workers.get(worker_id)
+            if worker is None:
+                del queued[worker_id]
+            elif self.calls.is_reserved and worker.condition is not WorkerCondition.HEALTHY:
                 continue
-            is_silent = worker_id in self._silent
-            if worker is not None and (
-                is_silent or workers.is_backing_off(self.cluster, worker, now, limits)
-            ):
+            elif worker_id in self._silent or workers.is_backing_off(self.cluster, worker, now, limits):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
-                worker = None
-            queued.pop(worker_id, None)
-            if worker is not None and (call := call_for(worker, item)) is not None:
+                queued.pop(worker_id, None)  # unless `_give_up` removed it
+            elif (call := call_for(worker, queued.pop(worker_id))) is not None:
                 self.calls.send(call)
 
     def _stop_call(self, worker: Worker) -> Call | None:
         orders = []
         for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
-            if attempt.state is AttemptState.STOPPING and self._mark_sent(attempt):
+            if attempt.state is AttemptState.STOPPING and attempt.token not in self._stopped:
+                self._stopped.add(attempt.token)
                 orders.append(stop_order(self.cluster, attempt_id, attempt))
         stale = self._stale.pop(worker.id, {})
         if not orders and not stale:
@@ -238,89 +203,16 @@ class Dispatcher:
         act = observe.poll_call(self.session, self.cluster, self._read_at, poll, context, open_requests)
         return Call(context=context, act=act, poll=poll)
 
-    def _start_call(self, worker: Worker) -> Call | None:
-        """Return the next call that prepares or starts attempts on the worker, or None."""
-        direct: list[Item] = []
-        staged: list[Item] = []
-        ready: list[Token] = []
-        for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
-            if attempt.state is not AttemptState.ASSIGNED:
-                continue
-            job = self.cluster.jobs[attempt_id.task.job]
-            if self._shipping.must_wait(worker.id, job):
-                continue
-            if self._readiness.is_prepared(attempt):
-                if job.client:
-                    continue  # an interactive task starts only on the terminal of its client
-                if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
-                    ready.append(attempt.token)
-            elif self._must_prepare(attempt):
-                needs_two_calls = job.is_gang or job.has_set_up or job.client
-                (staged if needs_two_calls else direct).append((attempt_id, attempt))
-        for items, go in ((direct, True), (staged, False)):
-            if (call := self._prepare_call(worker, items, go=go)) is not None:
-                return call
-        if not ready:
-            return None
-        self._readiness.record_go(ready)
-        runner, target = self.session.runner, self.session.target(worker)
-        act = partial(runner.go, target, ready, boot_id=worker.boot_id, incarnation=worker.incarnation)
-        return Call(context=observe.call_context(self.cluster, worker.id), act=act, goes=tuple(ready))
-
-    def _must_prepare(self, attempt: Attempt) -> bool:
-        """Return True if this invocation has not sent the attempt yet, or must send the attempt again in this cycle."""
-        if attempt.token in self._unsent:
-            return True
-        was_sent = attempt.taken_over or attempt.acknowledged
-        is_unprepared = self._readiness.states.get(attempt.token) in _UNPREPARED
-        return was_sent and is_unprepared and (attempt.token, attempt.state) not in self._sent
-
-    def _prepare_call(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
-        """Return a call that prepares the attempts that this invocation may send now, or None."""
-        requests = {}
-        for attempt_id, attempt in items:
-            self._mark_sent(attempt)
-            self._unsent.discard(attempt.token)
-            if self._has_expired(attempt):
-                continue  # this process was suspended, and another invocation may have taken over the attempt
-            try:
-                requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
-            except MissingSecretError:
-                continue  # an invocation that has the secret will start it
-            except ValueError as error:
-                self._not_sent[attempt.token] = (attempt_id, f"can't send it: {error}")
-        if not requests:
-            return None
-        prepare, target = partial(self.session.runner.prepare, go=go), self.session.target(worker)
-        all_requests, boot_id, incarnation = list(requests.values()), worker.boot_id, worker.incarnation
-        act = partial(prepare, target, all_requests, boot_id=boot_id, incarnation=incarnation)
-        return Call(context=observe.call_context(self.cluster, worker.id), act=act, starts=tuple(requests))
-
-    def _mark_sent(self, attempt: Attempt) -> bool:
-        """Note that the attempt is sent in its present state. Return False if it was already sent in this cycle."""
-        is_new = (attempt.token, attempt.state) not in self._sent
-        self._sent.add((attempt.token, attempt.state))
-        return is_new
-
-    def _has_expired(self, attempt: Attempt) -> bool:
-        """Return True if the attempt's dispatch lease has expired, so that another invocation may dispatch it."""
-        lease = self.session.limits.dispatch_lease
-        is_late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
-        return is_late and not attempt.taken_over and not attempt.acknowledged
-
     def _give_up(self, worker: WorkerId, why: str) -> None:
-        """Mark the unsent attempts of an unreachable worker as failed to send, and refuse its log reads."""
+        """Give up the unsent attempts and the log reads of an unreachable worker."""
         self._replies.refuse_readings(self.cluster, worker, why)
-        for attempt_id, attempt in self.cluster.live_attempts_on(worker):
-            if attempt.token in self._unsent:
-                self._unsent.discard(attempt.token)
-                self._not_sent[attempt.token] = (attempt_id, why)
+        self._launches.give_up(self.cluster, worker, why)
 
     def _receive(self, call: Call, answer: observe.WorkerAnswer) -> None:
         observation, worker = answer.observation, call.worker
         self._replies.finish_call(self.cluster, call, observation)
         if call.ships:
-            self._finish_shipment(call, observation)
+            self._launches.finish_shipment(call, observation)
         if call.transfer and isinstance(observation, Silence) and observation.kind is SilenceKind.LOCAL:
             return  # the transfer failed on this machine, so nothing is recorded about the worker
         if isinstance(observation, WorkerReport):
@@ -332,69 +224,32 @@ class Dispatcher:
             self.observations.append(observation)
         if (next_poll := observe.next_poll(call.poll, answer)) is not None:
             self._to_poll[worker] = next_poll
-        if not isinstance(observation, Silence):
-            self._readiness.answered.update(call.goes)
-            if isinstance(observation, WorkerReport) and observation.lacking and call.starts:
-                self._requeue(call, observation)
-        else:
+        if isinstance(observation, Silence):
             self._silent.add(worker)
-            why = f"{observation.step}: {observation.detail}"
             if worker in self.cluster.workers:
-                self._give_up(worker, why)
-            for token, attempt_id in answer.context.attempts.items():
-                if attempt_id in call.starts and not observation.sent:
-                    self._not_sent[token] = (attempt_id, why)
-
-    def _requeue(self, call: Call, observation: WorkerReport) -> None:
-        """Queue again the attempts that the worker did not prepare because it lacks their workspace."""
-        for token, attempt_id in self._shipping.record_missing(self.cluster, call, observation).items():
-            attempt = self.cluster.find_attempt(attempt_id, token)
-            if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
-                self._unsent.add(token)
-
-    def _finish_shipment(self, call: Call, observation: answers.Observation) -> None:
-        """Allow `prepare` for the attempts that waited for the workspace. After a failed transfer, note the reason."""
-        self._was_shipped = True
-        for token, attempt_id in self._shipping.end_shipment(call, observation).items():
-            self._sent.discard((token, AttemptState.ASSIGNED))
-            if isinstance(observation, Silence) and token in self._unsent:
-                self._unsent.discard(token)
-                self._not_sent[token] = (attempt_id, f"{observation.step}: {observation.detail}")
+                self._give_up(worker, observation.problem)
+        self._launches.finish_call(self.cluster, call, observation)
 
     def _record_answers(self) -> None:
         """Record the received answers on the newest state, which may have changed since the calls were sent."""
+        readiness = self._launches.readiness
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
-            given_up = self._record_not_sent(draft)
-            if self._was_shipped:  # the transfer may have taken longer than the dispatch lease
-                attempts.take_over(draft, self.session.limits)
+            given_up = self._launches.record(draft)
             states, outcomes = observe.record_answers(self.session, draft, self._answers, self.unanswered)
             for observation in (answer.observation for answer in self._answers):
                 if isinstance(observation, WorkerReport):
-                    fenced = self._readiness.fence_late(draft, observation, states, self.session.limits)
+                    fenced = readiness.fence_late(draft, observation, states, self.session.limits)
                     given_up.update(dict.fromkeys(fenced))
             observe.settle(self.session, draft, given_up, self.unanswered)
             return states, outcomes
 
         states, outcomes = self.decide(rule)
-        self._readiness.states |= states
+        self._launches.end_record(states)
         self._replies.queue_outcomes(self.cluster, outcomes.values())
         self._to_poll = {**self._replies.polls_due(self._answers), **self._to_poll}
         for worker, token, grace in stale_attempts(self.cluster, self._answers):
             self._stale.setdefault(worker, {})[token] = grace
         jobs = dict.fromkeys(key.task.job for each in self._answers for key in each.context.attempts.values())
         self._answers.clear()
-        self._not_sent.clear()
-        self._was_shipped = False
-        gangs = [job for job in jobs if job in self.cluster.jobs and self.cluster.jobs[job].is_gang]
-        self._to_start.update(dict.fromkeys(self._readiness.workers_to_start(self.cluster, gangs)))
-
-    def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
-        """Record the attempts that were not sent and whose dispatch lease has not expired. Return their jobs."""
-        jobs: dict[JobId, None] = {}
-        for token, (attempt_id, why) in self._not_sent.items():
-            attempt = draft.cluster.find_attempt(attempt_id, token)
-            if attempt is not None and not self._has_expired(attempt):
-                attempts.record_not_sent(draft, attempt_id, why)
-                jobs[attempt_id.task.job] = None
-        return jobs
+        self._to_start |= dict.fromkeys(readiness.workers_to_start(self.cluster, jobs))

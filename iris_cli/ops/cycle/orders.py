@@ -50,12 +50,13 @@ class Readiness:
             self._gangs[job] = all_ranks_ready(cluster, job, self.states)
         return self._gangs[job]
 
-    def workers_to_start(self, cluster: Cluster, gangs: Iterable[JobId]) -> Iterator[WorkerId]:
-        """Yield the workers of the prepared ranks of the gangs that are ready."""
+    def workers_to_start(self, cluster: Cluster, jobs: Iterable[JobId]) -> Iterator[WorkerId]:
+        """Yield the workers of the prepared ranks of those jobs that are gangs whose ranks may start."""
         self.recheck_gangs()
-        for job in gangs:
-            if self.is_ready(cluster, job):
-                ranks = (attempt for _, attempt in cluster.live_attempts_of(job))
+        for job_id in jobs:
+            job = cluster.jobs.get(job_id)
+            if job is not None and job.is_gang and self.is_ready(cluster, job_id):
+                ranks = (attempt for _, attempt in cluster.live_attempts_of(job_id))
                 yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def record_go(self, tokens: Iterable[Token]) -> None:

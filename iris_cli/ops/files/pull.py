@@ -101,7 +101,7 @@ def _unfetched(directory: Path, attempt_id: AttemptId, attempt: Attempt, *proble
 
 
 def _unanswered(directory: Path, attempt_id: AttemptId, attempt: Attempt, silence: Silence) -> PulledAttempt:
-    result = _unfetched(directory, attempt_id, attempt, f"{silence.step}: {silence.detail}")
+    result = _unfetched(directory, attempt_id, attempt, silence.problem)
     result.silent, result.silence = silence.kind in SILENT, silence
     return result
 
