@@ -130,13 +130,16 @@ def _why_not_counted(cluster: Cluster, known: Slice, group: ScaleGroup | None) -
 
 
 def idle_since(cluster: Cluster, known: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Return when a ready slice became idle; None if a task runs, may run or (on a worker in `needed`) will run."""
+    """Return when a ready slice became idle; None if a task runs or (on a worker in `needed`) will run.
+
+    Attempts that are presumed gone do not count: they are stopped anyway, and their VM may never answer again.
+    """
     since = known.joined_at or 0.0
     for worker_id in known.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
             continue  # nothing runs on a VM that the operator has forgotten
-        if worker.claims or worker_id in needed or worker_id in cluster.ghosts:
+        if worker.claims or worker_id in needed:
             return None
         since = max(since, worker.freed_at)
     return since

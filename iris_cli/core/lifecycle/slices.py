@@ -276,12 +276,13 @@ def _end_attempts(draft: Draft, known: Slice, reason: str, *, processes_gone: bo
     when the worker confirms the stop.
     """
     gone: list[WorkerId] = []
-    for worker_id in _registered_workers(draft.cluster, known):
-        cgroup = draft.cluster.workers[worker_id].attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY)
+    for worker_id in known.workers:
+        worker = draft.cluster.workers.get(worker_id)  # None if forgotten; then its presumed attempts remain
+        cgroup = worker.attributes.get(CGROUP_OF_JOB_ATTRIBUTE_KEY) if worker is not None else None
         proven = processes_gone and cgroup == AttributeValue(known.allocation)
         if proven or known.template.provider is not Provider.SLURM:
             gone.append(worker_id)
-        else:
+        elif worker is not None:
             identity.stop_attempts(draft, worker_id)
     error = f"slice {known.name} is gone: {reason}"
     ended = [attempt for worker in gone for attempt in identity.remove_machine(draft, worker, error)]

@@ -87,6 +87,20 @@ def test_a_slice_that_has_lost_a_vm_is_replaced_although_its_group_is_to_have_it
     assert name not in made.cluster.slices
 
 
+def test_a_slice_is_given_back_although_an_attempt_of_a_forgotten_vm_may_still_run() -> None:
+    """The VM may never answer again. The end of the slice proves the end of the attempt."""
+    made = boot(lab(max="1", idle="10m").job("a", tpu="v4-16"))
+    [name] = made.cluster.slices
+    made.schedule().reports("a/* running").forget_dead(f"{name}-0").cancel("a").reports("a/task-1 stopped")
+    assert list(made.cluster.ghosts) == [f"{name}-0"]
+    autoscale(made.advance("9m"))
+    assert states(made) == ["ready"]
+    autoscale(made.advance("1m"))
+    assert states(made) == ["deleting"]
+    autoscale(made)
+    assert (states(made), made.cluster.ghosts) == ([], {})
+
+
 def test_a_slice_made_by_an_older_template_does_not_count_among_those_a_group_always_has() -> None:
     """It would hold the group's only place for ever, and what the group is for now would never be made."""
     made = boot(lab(min="1", max="1", idle="10m", zone="us-west4-a"))

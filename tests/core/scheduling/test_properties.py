@@ -276,12 +276,14 @@ def with_end_of(situation: Situation, over: Callable[[TaskId], bool]) -> Situati
 
 
 def with_end_of_job(situation: Situation, job: str) -> Situation:
-    """Neither live nor pending, and nothing of it is still being stopped."""
-    tasks = [task for task in situation.tasks if task.job != job]
-    stops = {
-        worker: jobs for worker, jobs in situation.unconfirmed_stops.items() if set(jobs) != {JobId(job)}
-    }
-    ended = with_end_of(situation, lambda task: task.job == job)
+    """Neither live nor pending, and nothing of it is still being stopped. Its child jobs end with it."""
+
+    def ends(name: JobId | None) -> bool:
+        return f"{name}/".startswith(f"{job}/")
+
+    tasks = [task for task in situation.tasks if not ends(task.job)]
+    stops = {worker: jobs for worker, jobs in situation.unconfirmed_stops.items() if not all(map(ends, jobs))}
+    ended = with_end_of(situation, lambda task: ends(task.job))
     return dataclasses.replace(ended, tasks=tasks, unconfirmed_stops=stops)
 
 
