@@ -79,8 +79,8 @@ class Demand:
         """Return whether a single TPU task may use only slices of one VM, because a suitable slice of one VM exists."""
         if job.signature not in self._one_vm:
             context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
-            is_limited = Requirement(job, context).one_vm_limit != self._fleet.all_workers
-            self._one_vm[job.signature] = is_limited
+            selected = Requirement(job, context).selected
+            self._one_vm[job.signature] = bool(selected & self._fleet.single_vms)
         return self._one_vm[job.signature]
 
     @cached_property

@@ -157,3 +157,9 @@ def test_where_no_slice_has_one_vm_a_tpu_task_alone_asks_for_any() -> None:
     [entry] = demand([training(each) for each in tpu_slice("a", V5E)], alone)
     assert not entry.one_vm
     assert route_demand([entry], [state("large", V5E)]).launch == {"large": 1}
+
+
+def test_a_tpu_task_alone_waits_for_a_slice_of_one_vm_if_there_is_nothing_else() -> None:
+    """Otherwise a larger slice is made for it, which it may not use: again and again."""
+    [entry] = demand([training(vm("one-0", "one", 0, "v5litepod-4"))], job("eval", device=Device("tpu")))
+    assert entry.one_vm
