@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
@@ -42,6 +43,13 @@ def _parser(parse: Callable[[str], N]) -> Callable[[str], N]:
 
 
 whole_number, whole_index, number = _parser(parse_whole), _parser(parse_index), _parser(parse_number)
+
+
+def parse_path(text: str) -> Path:
+    """Parse a path. Raises BadParameter for empty text, often an unset shell variable: it would name this directory."""
+    if not text:
+        raise typer.BadParameter("must not be blank")
+    return Path(text)
 
 
 def parse_interval(text: str) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import number, option, whole_number
+from iris_cli.cli.command_types import number, option, parse_path, whole_number
 from iris_cli.core import JobRequest
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
@@ -27,10 +27,11 @@ _TYPES: Mapping[Kind, Any] = {
     **dict.fromkeys((Kind.VARIABLES, Kind.LABELS, Kind.SECRETS), list[str] | None),
 }
 """Types of option values. All other kinds are text."""
-_NUMBERS: Mapping[Kind, Callable[[str], float]] = {
+_TYPER_PARSERS: Mapping[Kind, Callable[[str], float | Path]] = {
     Kind.CORES: number,
     Kind.POSITIVE: whole_number,
     Kind.COUNT: whole_number,
+    **dict.fromkeys((Kind.LINES, Kind.DIRECTORY, Kind.VARIABLE_FILE), parse_path),
 }
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,
@@ -54,7 +55,7 @@ def add_job_options(launch: Callable[..., int], without: Collection[str] = froze
 
 def _parameter(row: JobField) -> inspect.Parameter:
     offer = complete.offer_words(row.choices) if row.choices is not None else _OFFERS.get(row.kind)
-    parser = _NUMBERS.get(row.kind)
+    parser = _TYPER_PARSERS.get(row.kind)
     typer_option = option(
         row.metavar or None, row.help, *row.flags, offer=offer, parser=parser, rich_help_panel=row.group
     )

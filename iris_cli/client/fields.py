@@ -154,6 +154,13 @@ def _text(value: Any, subject: str = "") -> str:
     return value
 
 
+def _directory(value: Any) -> str:
+    directory = _text(os.fspath(value))
+    if not directory:
+        raise UsageError("must not be blank")
+    return directory
+
+
 def _whole_number(value: Any) -> int:
     if isinstance(value, bool):
         raise UsageError(f"must be a whole number, not {value}")
@@ -189,5 +196,5 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.DURATION: units.parse_duration,
     Kind.CONSTRAINTS: _constraints,
     Kind.LINES: _lines,
-    Kind.DIRECTORY: lambda value: _text(os.fspath(value)),
+    Kind.DIRECTORY: _directory,
 }

@@ -245,3 +245,13 @@ def test_a_time_limit_of_zero_is_outside_the_range_in_its_error(
 ) -> None:
     assert app.run(["--config", str(config), "exec", "cpu-0", "--timeout", "0", "--", "true"]) == USAGE
     assert "--timeout 0 must be more than 0 and at most one day" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["launch --workdir", "launch --env-file", "launch --each-line", "pull train --dir"]
+)
+def test_an_empty_path_is_not_taken_for_the_current_directory(
+    line: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split(), "", "--", "true"]) == USAGE
+    assert f"invalid value for '{line.split()[-1]}': must not be blank\n" in capsys.readouterr().err

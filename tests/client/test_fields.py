@@ -93,6 +93,7 @@ def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
         ("group_by", {"group_by": "rack"}, "group_by: must be text, not"),
         ("workdir", b"src", "workdir: must be text, not b'src'"),
         ("workdir", 3, "workdir: .*not int"),
+        ("workdir", "", "workdir: must not be blank"),
         ("secrets", "HF", r"secrets: must be a list, not str$"),
         ("prefer", "pool", r"prefer: must be a list, not str$"),
         ("prefer", [3], "prefer: a constraint must be text, not 3"),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from iris_cli.cli import complete
-from iris_cli.cli.command_types import Context, Ranks, argument, option, whole_index
+from iris_cli.cli.command_types import Context, Ranks, argument, option, parse_path, whole_index
 from iris_cli.core.work_paths import PULL_DIRECTORY
 from iris_cli.errors import ExitCode
 
@@ -19,7 +19,8 @@ def pull(
     iris: Context,
     what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)],
     directory: Annotated[
-        Path, option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", show_default=True)
+        Path,
+        option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", parser=parse_path, show_default=True),
     ] = Path(PULL_DIRECTORY),
     rank: Ranks = None,
     attempt: Annotated[int | None, option("N", "Only this attempt of each task.", parser=whole_index)] = None,
