@@ -161,8 +161,7 @@ def follow(
                     break
     except KeyboardInterrupt:
         follow_up = _cycles_summary(iris, session) if session.cluster.open_jobs() else ""
-        iris.output.message(open_jobs_words(session.cluster, follow_up))
-        return errors.ExitCode.INTERRUPTED
+        return iris.interrupted(open_jobs_words(session.cluster, follow_up))
     return errors.ExitCode.OK
 
 

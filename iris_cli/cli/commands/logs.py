@@ -132,6 +132,5 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
                 printer.step(step)
     except KeyboardInterrupt:
         continue_words = f"{what} continues: iris logs {what} --follow"
-        iris.output.message(f"stopped following; {iris.take_no_cycles_reason() or continue_words}")
-        return ExitCode.INTERRUPTED
+        return iris.interrupted(f"stopped following; {iris.take_no_cycles_reason() or continue_words}")
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
