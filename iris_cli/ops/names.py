@@ -45,6 +45,13 @@ def find_workers(cluster: Cluster, names: list[str]) -> list[Worker]:
     return [find_worker(cluster, name) for name in dict.fromkeys(names)]
 
 
+def names_worker(cluster: Cluster, text: str) -> bool:
+    """Return whether `text` names a worker to run a command on. An open or live job of this name has precedence."""
+    job = cluster.jobs.get(JobId(text))
+    is_over = job is None or (job.end is not None and not cluster.live_attempts_of(job.id))
+    return is_over and text in cluster.workers
+
+
 def find_worker(cluster: Cluster, text: str) -> Worker:
     """Return the worker with exactly this id. Raises NotFoundError."""
     if text in cluster.workers:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Connection
 from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.names import names_worker
 from iris_cli.ops.workers.execute import execute, ssh_command
 from tests.ops.world import World
 from tests.support.fake_runner import Site
@@ -92,6 +93,19 @@ def test_only_one_place_can_be_gone_to(tmp_path: Path) -> None:
         ssh_command(site.session(), "two/task-1")
     with pytest.raises(NotFoundError):
         ssh_command(site.session(), "three")
+
+
+def test_an_ended_job_does_not_hide_the_worker_of_its_name(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("w0")
+    site.cycle()
+    assert not names_worker(site.cluster, "w0")
+    of_the_task = ssh_command(site.session(), "w0")
+    assert of_the_task == ssh_command(site.session(), "w0/task-0")
+    site.hosts["w0"].exits("w0")
+    site.cycle()
+    assert ssh_command(site.session(), "w0") != of_the_task
+    assert names_worker(site.cluster, "w0")
 
 
 def test_a_path_that_no_option_can_hold_is_refused(tmp_path: Path) -> None:

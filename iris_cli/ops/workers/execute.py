@@ -15,7 +15,7 @@ from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle import environment
-from iris_cli.ops.names import find_worker, select_tasks
+from iris_cli.ops.names import find_worker, names_worker, select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote import launch_request, worker_calls, worker_script
 
@@ -87,7 +87,7 @@ def _orders(
         )
         return _Order(worker, task, request)
 
-    if subject in cluster.workers and subject not in cluster.jobs:
+    if names_worker(cluster, subject):
         if ranks:
             raise UsageError(f"{subject} is a worker: --rank is for jobs")
         worker = find_worker(cluster, subject)
@@ -185,7 +185,7 @@ def ssh_command(session: Session, name: str) -> list[str]:
     `~/.ssh/config` sets the options that `cluster.yaml` omits, and the options of jump hosts.
     """
     cluster = session.view()
-    if name in cluster.workers and name not in cluster.jobs:
+    if names_worker(cluster, name):
         worker = cluster.workers[WorkerId(name)]
         return _command_line(session, worker, _shell("", environment.device_hiding_variables(worker)))
     tasks = select_tasks(cluster, name, kinds="task or worker")
