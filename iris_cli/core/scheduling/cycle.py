@@ -164,6 +164,7 @@ def _place_all(
 
 _STATE_WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
+    ReasonKind.TIME_LEFT: "ends too soon",
     ReasonKind.STOPPING: "stopping",
     ReasonKind.RESERVED: "reserved",
 }

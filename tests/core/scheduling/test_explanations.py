@@ -299,3 +299,8 @@ def test_a_slice_that_was_too_few_for_a_gang_went_to_a_job_behind_it() -> None:
         "behind: waiting for a free slice (assigned to later)",
     ]
     assert result.waiting.explain(JobId("pair")).near_misses[0].text == "assigned to later"
+
+
+def test_a_worker_whose_allocation_ends_too_soon_is_not_called_busy() -> None:
+    result = cycle([replace(host("a"), ends_at=1100.0), host("b")], job("g", timeout=600.0), now=1000.0)
+    assert result.notable_choices() == {TaskId(JobId("g"), 0): "chose b: a ends too soon"}
