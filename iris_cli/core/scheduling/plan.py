@@ -27,8 +27,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     `waiting` has the reasons of all pending tasks and gangs, including tasks and gangs that did not compete in the
     cycle. The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late`
-    has the reason why each task or gang was pending when its scheduling timeout expired. The tasks and gangs in
-    `waiting_for_own_slices` would fit on slices created for other jobs, and wait for slices created for their own jobs.
+    has the reason why each task or gang was pending when its scheduling timeout expired, unless it fits now. The tasks
+    and gangs in `waiting_for_own_slices` would fit on slices created for other jobs, and wait for slices created for
+    their own jobs.
     """
 
     result: SchedulingResult
@@ -100,16 +101,20 @@ def plan(
         gate.hold_back(more)
         result = run_cycle(gate.competing)
     timed_out = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    # A cycle without scheduling timeouts gives the reasons why these tasks were pending.
+    # A cycle without scheduling timeouts gives the reasons why these tasks were pending. In that cycle, tasks that fit
+    # take room, but they end, too: no task was pending because of them.
     repeated = (
         run_cycle(timed_out, partial(_without_timeout, affinity), reserve_after=0.0) if timed_out else None
+    )
+    too_late = gate.too_late | (
+        {key: found[0] for key, found in repeated.waiting.items()} if repeated else {}
     )
     return Plan(
         result=result,
         waiting=result.waiting.with_held_back(gate.held_back, gate.dependents),
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
-        too_late={key: reasons[0] for key, reasons in repeated.waiting.items()} if repeated else {},
+        too_late={key: reason for key, reason in too_late.items() if reason.kind is not ReasonKind.BEHIND},
         waiting_for_own_slices=tuple(waiting_for_own_slices),
     )
 
@@ -126,7 +131,7 @@ class _Gate:
     """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't.
 
     `stopping_gangs`: the tasks of the gangs that are held back only because their last round is being stopped.
-    `dependents`: by job, the tasks that are held back only until this job ends.
+    `dependents`: by job, the tasks that are held back only until this job ends. `too_late`: the reasons of `timed_out`.
     """
 
     def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
@@ -139,6 +144,7 @@ class _Gate:
         self.held_back: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.dependents: TasksByJob = {}
         self.timed_out: list[TaskId] = []
+        self.too_late: dict[WaitingKey, Reason] = {}
         self.failed: list[TaskId] = []
 
     @property
@@ -166,6 +172,9 @@ class _Gate:
         if reasons and has_timed_out(job, self._cluster.jobs.get, self._now):
             timed_out, tasks = split_timed_out(job, tasks, self._now)
             self.timed_out += [task.id for task in timed_out]
+            self.too_late |= dict.fromkeys(
+                (job.id if job.is_gang else task.id for task in timed_out), reasons[0]
+            )
         if job.is_gang:
             stops = self._reasons_of_gang(job)
             if stops and not reasons and len(tasks) == job.replicas and self._stops_soon(job.id):

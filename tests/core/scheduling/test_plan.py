@@ -108,8 +108,9 @@ def test_a_secret_that_is_missing_does_not_hold_the_deadline_of_a_job() -> None:
     found = plan(cluster([host("w")], [needy]), 11.0, missing=MissingInputs(secrets={needy.id: ["TOKEN"]}))
     assert found.timed_out_tasks == tuple(needy.task_ids)
 
-
-# Secrets
+    # Secrets
+    (late,) = found.too_late.items()
+    assert (str(late[0]), str(late[1])) == ("needy/task-0", "secret: secret TOKEN")
 
 
 def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
