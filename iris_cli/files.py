@@ -253,7 +253,7 @@ def _error(what: str, error: OSError) -> NotWritableError:
 _HINTS = {
     errno.ENOSPC: "free some space on that disk",
     errno.EDQUOT: "free some of your disk quota",
-    errno.EROFS: "use --state-dir to name a directory on another file system",
+    errno.EROFS: "mount that file system read-write; dmesg shows if an error made it read-only",
     errno.EACCES: "check its permissions",
     errno.EIO: "the disk reports errors: check it (dmesg), then run the command again",
     errno.ELOOP: "it is a symbolic link: replace it with a regular file",

@@ -143,7 +143,7 @@ def test_on_a_read_only_disk_nobody_is_promised_a_cycle(ann: Operator, tmp_path:
         remount(disk, "ro")
         check(
             there,
-            "state can't be written: Read-only file system, no cycle can run: use --state-dir",
+            "state can't be written: Read-only file system, no cycle can run: mount that file system read-write",
             obeying=False,
         )
 
