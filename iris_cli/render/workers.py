@@ -111,7 +111,9 @@ def worker_tables(
     parts += [tables.text(f"accepts no tasks: {why}", "yellow") for why in row.refuses]
     parts += [tables.text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
     parts += [tables.text(f"accepts no {why}", "yellow") for why in occupied]
-    parts += [] if row.refuses or occupied else [tables.text("accepts tasks", "dim")]
+    if row.taints:
+        parts.append(tables.text(f"accepts only tasks that tolerate {', '.join(row.taints)}", "yellow"))
+    parts += [] if row.refuses or occupied or row.taints else [tables.text("accepts tasks", "dim")]
     parts += [tables.text(""), tables.facts(_facts(details))]
     if details.claims:
         parts += [tables.text(""), _claims(details, width)]

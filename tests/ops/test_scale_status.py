@@ -40,3 +40,13 @@ def test_a_job_for_which_a_slice_was_made_is_explained_by_its_own_constraints_al
     found = wait.explanation.constraints
     assert tuple(format_constraint(each.constraint) for each in found) == own
     assert [str(each) for each in wait.explanation.reasons] == ["no_such_device: no v4-16 slice exists"]
+
+
+def test_before_the_first_slice_screens_say_how_slices_are_created(site: Site) -> None:
+    site.launch("train")
+    site.launch("far", constraints=(parse_constraint("region=eu-west4"),), force=True)
+    note = ("cluster.yaml says autoscale: off; to create slices for pending jobs: iris autoscale",)
+    assert cluster_status(site.session()).messages == why(site.session(), "train").messages == note
+    assert why(site.session(), "far").messages == ()
+    site.autoscale()
+    assert cluster_status(site.session()).messages == why(site.session(), "train").messages == ()

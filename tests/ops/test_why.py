@@ -270,3 +270,21 @@ def test_tasks_on_unreachable_workers_have_the_same_reason(tmp_path: Path) -> No
     rows = job_status(session_of(lab.advance("5s"), tmp_path / "state"), "train").tasks
     (reason,) = {row.why for row in rows}
     assert reason.startswith("worker: suspect for 5s (resolve: Name or service not known); ")
+
+
+def test_why_says_of_an_orphaned_attempt_what_the_status_says(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").reports("job/* orphaned")
+    session = session_of(lab, tmp_path / "state")
+    (place,), (row,) = why(session, "job").places, job_status(session, "job").tasks
+    assert place.doubt == row.why == "orphaned: still running, but its exit code can't be recorded"
+
+
+def test_a_tainted_worker_accepts_only_tasks_that_tolerate_the_taint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = session_of(Lab().worker("w").taint("w", "slow"), tmp_path / "state")
+    show_why(Output(), why(session, "w"))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("accepts ")] == [
+        "accepts only tasks that tolerate slow"
+    ]

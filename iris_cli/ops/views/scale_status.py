@@ -65,6 +65,17 @@ def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
     return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 
 
+def who_creates(session: Session, cluster: Cluster, plan: ScalingPlan) -> Sequence[str]:
+    """Return the command that creates the planned slices, if no cycle does that and no slice was created before."""
+    if (
+        session.config.scales
+        or cluster.slice_owner is not None
+        or not set(plan.routing.launch) - set(plan.by_hand)
+    ):
+        return ()
+    return ("cluster.yaml says autoscale: off; to create slices for pending jobs: iris autoscale",)
+
+
 def _removed_groups(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
     """Yield groups that are no longer in cluster.yaml but still have slices, because these slices cost money."""
     known = {state.name for state in states}

@@ -110,7 +110,8 @@ def cluster_status(
     jobs = _jobs(view.cluster, None if accepts else ended)
     chosen = [job for job in jobs if accepts.matches(view.cluster, job)]
     unknown_labels = accepts.unknown_labels(view.cluster) if not chosen else ()
-    messages = (*view.messages, *unknown_labels, *_other_directory(session, view))
+    scaling, notes = _scaling(session, view)
+    messages = (*view.messages, *unknown_labels, *_other_directory(session, view), *notes)
     outlines = [outline_of(view.cluster, job) for job in chosen]
     shown = outlines if opened is None else _limit_open_jobs(outlines, opened)
     return ClusterStatus(
@@ -123,17 +124,19 @@ def cluster_status(
         older=0 if accepts else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
-        scaling=_scaling(session, view),
+        scaling=scaling,
     )
 
 
-def _scaling(session: Session, view: View) -> Scaling:
-    """Return the state of the scale groups, and what an autoscaler pass would create now."""
+def _scaling(session: Session, view: View) -> tuple[Scaling, Sequence[str]]:
+    """Return the state of the scale groups, what an autoscaler pass would create now, and who runs that pass."""
     if not session.config.scale_groups and not view.cluster.slices:
-        return NO_SCALING
-    from iris_cli.ops.views.scale_status import plan_of, scaling_rows
+        return NO_SCALING, ()
+    from iris_cli.ops.views.scale_status import plan_of, scaling_rows, who_creates
 
-    return scaling_rows(view.cluster, plan_of(session, view.cluster, view.now), view.now)
+    plan = plan_of(session, view.cluster, view.now)
+    notes = who_creates(session, view.cluster, plan) if view.cycle is not None else ()
+    return scaling_rows(view.cluster, plan, view.now), notes
 
 
 def _other_directory(session: Session, view: View) -> Iterator[str]:

@@ -179,5 +179,10 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"{causes.stop_words(attempt.stop.reason)}{stuck}"
+    return running_words(attempt, view.now)
+
+
+def running_words(attempt: Attempt, now: float) -> str:
+    """Return the problems of a running attempt: that it is orphaned, and for how long it has been quiet; '' if none."""
     wrapper = "orphaned: still running, but its exit code can't be recorded" if attempt.orphaned else ""
-    return ", ".join(filter(None, (wrapper, describe_quiet_attempt(attempt, view.now))))
+    return ", ".join(filter(None, (wrapper, describe_quiet_attempt(attempt, now))))

@@ -18,7 +18,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import has_unhealthy_worker, inherited_from, is_being_set_up, next_command
-from iris_cli.ops.views.task_rows import assigned_words, culprit_of
+from iris_cli.ops.views.task_rows import assigned_words, culprit_of, running_words
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt.
 
     `since_at` is the time of the order to stop the attempt, of its start, or of its assignment, whichever is latest.
-    `doubt` says why the attempt is not running yet, and names problems of the worker. `chosen` says why the scheduler
-    chose the worker.
+    `doubt` says why the attempt is not running yet, and names its problems and those of the worker. `chosen` says why
+    the scheduler chose the worker.
     """
 
     attempt: AttemptId
@@ -127,14 +127,15 @@ def why(session: Session, subject: str) -> Why:
         )
     result = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
     if result.waits and (session.config.scale_groups or view.cluster.slices):
-        return structs.replace(result, waits=_with_demand(session, view, result.waits))
+        return _with_demand(session, view, result)
     return result
 
 
-def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    from iris_cli.ops.views.scale_status import demand_outcomes, plan_of
+def _with_demand(session: Session, view: View, result: Why) -> Why:
+    from iris_cli.ops.views.scale_status import demand_outcomes, plan_of, who_creates
 
-    outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
+    plan = plan_of(session, view.cluster, view.now)
+    outcomes = demand_outcomes(plan)
     new_slices: dict[JobId | None, list[str]] = {}
     for each in view.cluster.slices.values():
         # The remark says why Slurm keeps the allocation pending, or what its nodes lack.
@@ -148,7 +149,10 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
         words = (outcomes.get(task) or ", ".join(new_slices.get(task.job, for_all)) for task in wait.tasks)
         return "; ".join(dict.fromkeys(each for each in words if each))
 
-    return tuple(structs.replace(wait, demand=demand(wait)) for wait in waits)
+    waits = tuple(structs.replace(wait, demand=demand(wait)) for wait in result.waits)
+    is_served = any(each.demand.startswith("served") for each in waits)
+    notes = who_creates(session, view.cluster, plan) if is_served else ()
+    return structs.replace(result, waits=waits, messages=(*result.messages, *notes))
 
 
 def _why_job(view: View, job: Job) -> Why:
@@ -258,7 +262,7 @@ def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
             doubts = (
                 assigned_words(view.cluster.jobs[task.job], attempt, view.now) if is_assigned else "",
                 problem_of(view, attempt.worker),
-                waiting.describe_quiet_attempt(attempt, view.now),
+                running_words(attempt, view.now),
             )
             since = durations.state_since(attempt)
             yield LiveAttempt(
