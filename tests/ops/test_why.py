@@ -16,6 +16,7 @@ from iris_cli.core.lifecycle.display import not_running_words
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.resources import Device
 from iris_cli.errors import UsageError
+from iris_cli.ops.outcomes.causes import without_worker
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.live_view import Urgency, live_view
 from iris_cli.ops.views.status import cluster_status
@@ -288,3 +289,20 @@ def test_a_tainted_worker_accepts_only_tasks_that_tolerate_the_taint(
     assert [line for line in lines if line.startswith("accepts ")] == [
         "accepts only tasks that tolerate slow"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("connect: worker w1 at 10.0.0.1:22: Connection refused", "connect: Connection refused"),
+        ("connect: worker w1 at ::1:22: Connection refused", "connect: Connection refused"),
+        ("connect: worker w1 at h:22, from the jump host: refused", "connect: from the jump host: refused"),
+        ("SSH banner: worker w1: timeout after 10 s", "SSH banner: timeout after 10 s"),
+        ("worker w1 rejected user me", "rejected user me"),
+        ("connect: worker w12 at h:22: refused", "connect: worker w12 at h:22: refused"),
+        ("connect: no route to host", "connect: no route to host"),
+        ("worker w1", ""),
+    ],
+)
+def test_a_problem_is_told_without_the_name_of_its_own_worker(text: str, short: str) -> None:
+    assert without_worker(text, WorkerId("w1")) == short

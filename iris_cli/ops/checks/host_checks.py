@@ -1,6 +1,5 @@
 """Checks of SSH keys and hosts for `iris doctor`."""
 
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from iris_cli.core.model.worker import MAX_SKEW, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, success, warning
 from iris_cli.ops.cycle.answers import NOT_IN_LOG, worker_facts
-from iris_cli.ops.outcomes.causes import skew_words
+from iris_cli.ops.outcomes.causes import skew_words, without_worker
 from iris_cli.ops.session import Session
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.srun import srun_words, ssh_connection
@@ -176,8 +175,7 @@ def silence_finding(
         mark = "" if "  # " in fix else "  #"
         fix = f"{fix}{mark} if that host is gone for good: iris worker forget --dead {worker.id}"
     # Omit worker and address, which are in the subject and the fix, so that equal findings can be merged.
-    named = re.compile(rf"worker {re.escape(worker.id)}(?:(?: at \S+)?:)? ")
-    text = f"{silence.step}: {named.sub('', silence.detail, count=1)}"
+    text = f"{silence.step}: {without_worker(silence.detail, worker.id)}"
     text = f"no answer ({text})" if silence.kind in SILENT else text
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 

@@ -6,7 +6,18 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from iris_cli.core import AttemptId, Cluster, End, EndReason, Job, Task, TaskId, count, format_duration
+from iris_cli.core import (
+    AttemptId,
+    Cluster,
+    End,
+    EndReason,
+    Job,
+    Task,
+    TaskId,
+    WorkerId,
+    count,
+    format_duration,
+)
 from iris_cli.core.lifecycle.display import last_failures
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, signal_of
 from iris_cli.errors import NotWritableError
@@ -52,6 +63,14 @@ def exit_words(end: End | None) -> str:
         return ""
     name = signal_of(end)
     return f"{end.exit_code} ({name})" if name else str(end.exit_code)
+
+
+def without_worker(text: str, worker: WorkerId) -> str:
+    """Return the text without `worker ID at HOST:PORT: `, so that equal problems of several workers fold."""
+    before, name, after = text.partition(f"worker {worker}")
+    if not name or (after and after[0] not in " :"):  # another worker, whose id is longer
+        return text
+    return before + (after[4:].partition(" ")[2] if after.startswith(" at ") else after.lstrip(" :"))
 
 
 def skew_words(skew: float, other: str = "this machine") -> str:

@@ -15,7 +15,7 @@ from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import Connection, Worker, WorkerCapacity, has_wrong_clock, is_cooling_down
 from iris_cli.core.units import format_duration
 from iris_cli.ops.names import find_worker
-from iris_cli.ops.outcomes.causes import skew_words
+from iris_cli.ops.outcomes.causes import skew_words, without_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import View, ViewResult, load_view
 
@@ -315,13 +315,6 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
     )
 
 
-def _without_own_name(worker: Worker) -> str:
-    """Return the reason of the condition without `worker ID at HOST:PORT: `, so that equal problems fold."""
-    stage, name, detail = worker.reason.partition(f"worker {worker.id}")
-    _, colon, error = detail.partition(": ")
-    return stage + error if name and colon and not detail[0].isalnum() else worker.reason
-
-
 def _condition_words(view: View, worker: Worker) -> str:
     """Return the condition of an unhealthy worker, with its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
@@ -331,7 +324,7 @@ def _condition_words(view: View, worker: Worker) -> str:
         # A worker counts as lost only after a long silence.
         silent = ", silent" if worker.condition is WorkerCondition.LOST else ""
         since = f"{silent} for {format_duration(max(0.0, view.now - worker.silent_since))}"
-    reason = f" ({_without_own_name(worker)})" if worker.reason else ""
+    reason = f" ({without_worker(worker.reason, worker.id)})" if worker.reason else ""
     condition = worker.condition.value.replace("_", " ")
     return f"{condition}{since}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
 
