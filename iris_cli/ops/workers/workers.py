@@ -180,7 +180,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
             jobs = " ".join(live_jobs)
             raise IrisError(
                 f"{name} still has unfinished work: {alive}{more}",
-                hint=f"iris cancel {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
+                hint=f"iris cancel --wait {jobs}; or if that host is gone for good: iris worker forget --dead {name}",
             )
         error = f"{reason} ({worker.id})" if reason else f"host {worker.id} was declared dead by the operator"
         identity.presume_gone(draft, list(draft.cluster.workers[worker.id].claims), error)

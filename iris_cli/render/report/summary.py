@@ -218,7 +218,7 @@ def _hours_text(seconds: float) -> str:
 
 def _more_words(number: int, noun: str) -> Iterator[Text]:
     if number > _MAX_ROWS:
-        yield tables.text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
+        yield tables.text(f"{count(number - _MAX_ROWS, f'more {noun}')} not shown: iris report --json", "dim")
 
 
 def _ends(report: figures.Report) -> list[Text | Table]:
