@@ -138,6 +138,6 @@ def test_a_host_that_was_re_created_while_it_was_asked_tells_nothing_of_the_old_
 
 def test_the_history_of_a_job_says_that_its_output_was_removed(site: Site) -> None:
     site.cycle(14 * DAY)
-    for subject in ("train", "train/task-0", "w", ""):
+    for subject in ("train", "train/task-0", "w", None):
         entries = history(site.session(), subject).entries
         assert entries[-1].text == "output of train/task-0/attempt-0 removed from worker w"

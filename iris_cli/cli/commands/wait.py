@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import Context, argument, option
+from iris_cli.core import JobState
 
 if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
@@ -14,6 +15,8 @@ EXAMPLES = """
 iris wait train
 iris wait train eval --timeout 2h && echo both succeeded
 """
+
+_MAX_NAMED = 3  # failed jobs for which a command is printed
 
 
 def wait(
@@ -56,4 +59,7 @@ def wait_and_print(
     render.show_waited(
         iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles
     )
+    failed = [job for job, state in result.states.items() if state is JobState.FAILED]
+    if failed and not iris.output.as_json:
+        iris.output.message(f"details: {', '.join(f'iris why {each}' for each in failed[:_MAX_NAMED])}")
     return result.exit_code
