@@ -101,22 +101,26 @@ def plan(
         gate.hold_back(more)
         result = run_cycle(gate.competing)
     timed_out = group_by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    # A cycle without scheduling timeouts gives the reasons why these tasks were pending. In that cycle, tasks that fit
-    # take room, but they end, too: no task was pending because of them.
-    repeated = (
-        run_cycle(timed_out, partial(_without_timeout, affinity), reserve_after=0.0) if timed_out else None
-    )
-    too_late = gate.too_late | (
-        {key: found[0] for key, found in repeated.waiting.items()} if repeated else {}
-    )
+    if timed_out:
+        repeated = run_cycle(timed_out, partial(_without_timeout, affinity), reserve_after=0.0)
+        gate.too_late |= _first_reasons(repeated.waiting)
     return Plan(
         result=result,
         waiting=result.waiting.with_held_back(gate.held_back, gate.dependents),
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
-        too_late={key: reason for key, reason in too_late.items() if reason.kind is not ReasonKind.BEHIND},
+        too_late=gate.too_late,
         waiting_for_own_slices=tuple(waiting_for_own_slices),
     )
+
+
+def _first_reasons(waiting: Waiting) -> dict[WaitingKey, Reason]:
+    """Return the reasons why tasks whose timeout has expired were pending, from a cycle without scheduling timeouts.
+
+    In that cycle, tasks that fit took room. But these tasks end, too: no other task was pending because of them.
+    """
+    first = {key: reasons[0] for key, reasons in waiting.items()}
+    return {key: reason for key, reason in first.items() if reason.kind is not ReasonKind.BEHIND}
 
 
 def _without_timeout(affinity: SliceAffinity, job_id: JobId) -> Job | None:
@@ -131,7 +135,8 @@ class _Gate:
     """Decides which pending tasks of each job compete in the cycle (`ready`), and why the others don't.
 
     `stopping_gangs`: the tasks of the gangs that are held back only because their last round is being stopped.
-    `dependents`: by job, the tasks that are held back only until this job ends. `too_late`: the reasons of `timed_out`.
+    `dependents`: by job, the tasks that are held back only until this job ends. `too_late`: the
+    reasons why tasks whose scheduling timeout has expired were pending.
     """
 
     def __init__(self, cluster: Cluster, now: float, missing: MissingInputs) -> None:
