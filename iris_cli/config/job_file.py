@@ -14,6 +14,7 @@ from iris_cli.core import canonical_type, parse_array, parse_job_id, pattern, se
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
+from iris_cli.core.model.variables import check_port_name
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
@@ -141,7 +142,7 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.CONSTRAINTS: reading.list_of(reading.parsed(parse_constraint)),
     Kind.TAINTS: reading.list_of(reading.matching_text(reading.NAME, "the name of a taint")),
     Kind.JOBS: reading.list_of(_job_id),
-    Kind.PORTS: reading.list_of(reading.scalar_text),
+    Kind.PORTS: reading.list_of(reading.parsed(partial(_check_text, check_port_name))),
     Kind.SECRETS: reading.list_of(_secret),
     Kind.VARIABLES: read_variables,
     Kind.LABELS: reading.mapping_of(reading.scalar_text),
@@ -150,6 +151,13 @@ _READERS: Mapping[Kind, Callable[[Setting], Any]] = {
     Kind.VARIABLE_FILE: _env_files,
     Kind.LINES: lambda setting: read_lines(path_of(setting)),
 }
+
+
+_HINTS = {
+    "regions": "write constraints: [region in a,b], or -c region=...",
+    "group_by": "write coscheduling: {group_by: ATTRIBUTE}",
+}
+"""Keys that users write in place of the keys of job files."""
 
 
 def reader_of(row: JobField) -> Callable[[Setting], Any]:
@@ -167,9 +175,8 @@ def job_request(setting: Setting) -> JobRequest:
         fields = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
             job.setting_for("script").problem("a command is already given", "keep one of command and script")
-        if "regions" in job:
-            # Read as a known key, to report it with a more helpful message.
-            job.get("regions", lambda setting: setting)
-            hint = "write constraints: [region in a,b], or -c region=..."
-            job.setting_for("regions").problem("regions is not a field of jobs", hint)
+        for key, hint in _HINTS.items():
+            if key in job:
+                job.get(key, lambda setting: setting)  # reported as a known key, with a more helpful hint
+                job.setting_for(key).problem(f"{key} is not a field of jobs", hint)
     return request_of(fields)

@@ -157,6 +157,8 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
         ({"scheduling_timeout": 1e9}, "between 0 and one year, not 1000000000 seconds", ""),
         ({"setup_timeout": float("inf")}, "setup_timeout must be between 0 and one year", ""),
         ({"tolerate": ("a b",)}, "'a b' is not the name of a taint", ""),
+        ({"labels": {"": "x"}}, "'' is not the name of a label", "NAME=VALUE"),
+        ({"labels": {"a=b": "x"}}, "'a=b' is not the name of a label", "NAME=VALUE"),
         ({"name": "task-1"}, "would be mistaken for a task", "another name"),
         ({"name": "a b"}, "'a b' is not a job name", "1 to 63"),
         ({"name": "no/child"}, "no/child needs a running parent job no", "without '/'"),

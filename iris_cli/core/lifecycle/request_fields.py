@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from iris_cli.core import Job, JobRequest, clip, count, format_duration, format_indexes, parse_array, pattern
-from iris_cli.core.model.variables import is_read_by_container_clients, is_variable, secret_source
+from iris_cli.core.model.variables import check_port_name, is_read_by_container_clients, secret_source
 from iris_cli.errors import UsageError
 
 MAX_PORTS = 16  # maximum for one job
@@ -96,14 +96,17 @@ def check_ports(job: Job) -> None:
         raise UsageError(f"{len(job.ports)} ports are more than {MAX_PORTS}")
     seen: set[str] = set()
     for name in job.ports:
-        if not is_variable(name) or name.isdecimal() or len(name) > 32:
-            raise UsageError(
-                f"{clip(name)!r} is not a port name",
-                hint="iris chooses the numbers: --ports http,metrics gives IRIS_PORT_HTTP, IRIS_PORT_METRICS",
-            )
+        check_port_name(name)
         if name.upper() in seen:
             raise UsageError(f"port {name.upper()} is given twice")
         seen.add(name.upper())
+
+
+def check_labels(job: Job) -> None:
+    """Raise UsageError for a label that `--label NAME=VALUE` can't select."""
+    for name in job.labels:
+        if not name or "=" in name:
+            raise UsageError(f"{clip(name)!r} is not the name of a label", hint="labels are NAME=VALUE")
 
 
 def merge_requests(request: JobRequest, defaults: JobRequest) -> JobRequest:

@@ -286,6 +286,7 @@ def _check_job(job: Job) -> None:
     request_fields.check_client(job)
     request_fields.check_array_and_signal(job)
     request_fields.check_ports(job)
+    request_fields.check_labels(job)
     try:
         constraints.normalize_constraints(job.constraints)
     except ValueError as error:

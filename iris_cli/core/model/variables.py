@@ -8,6 +8,7 @@ from iris_cli.errors import UsageError
 RESERVED_PREFIX = "IRIS_"
 MAX_STRING = 128 * 1024 - 1  # Linux refuses longer strings at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 
+_MAX_PORT_NAME = 32
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_BY_SHELLS = frozenset(
     {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
@@ -43,6 +44,15 @@ def check_variable(name: str) -> None:
         )
     if name.startswith(RESERVED_PREFIX):
         raise UsageError(f"{clip(name)} is set by iris", hint="choose a name that does not begin with IRIS_")
+
+
+def check_port_name(name: str) -> None:
+    """Raise UsageError for a name that can't be part of a variable's name."""
+    if not is_variable(name) or len(name) > _MAX_PORT_NAME:
+        raise UsageError(
+            f"{clip(name)!r} is not a port name",
+            hint="iris chooses the numbers: --ports http,metrics gives IRIS_PORT_HTTP, IRIS_PORT_METRICS",
+        )
 
 
 def secret_source(text: str) -> tuple[str, str]:
