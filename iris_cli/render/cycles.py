@@ -282,7 +282,8 @@ class RemovedDocument(Struct, frozen=True):
 class CronDocument(Struct, frozen=True):
     """The result of `iris cron show`. `crontab` and `systemd` are the installed entries, empty if there are none.
 
-    `last_cycle_age` is in seconds; `output` is the end of cron's log.
+    `last_cycle_age` is the age in seconds of cron's last cycle, or of any last cycle if there is no entry. `output` is
+    the end of cron's log.
     """
 
     crontab: str
@@ -321,7 +322,10 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
-    """Print the entry `found` in `crontab` and in `systemd` ('': none), the last cycle's age, and the log's end."""
+    """Print the entry `found` in `crontab` and in `systemd` ('': none), the age of the last cycle, and the log's end.
+
+    `cycle`: the last cycle of cron; if there is no entry, of any runner.
+    """
     log_lines = last_lines(log)
     if output.as_json:
         output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, log_lines))
@@ -332,6 +336,7 @@ def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path)
     if not any(found.values()):
         output.line("not installed: iris cron install --every 1m")
     ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
-    output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale and any(found.values()) else ""))
+    late = " (late)" if cycle.stale and cycle.age is not None else ""
+    output.line(f"last cycle of cron: {ago}{late}" if any(found.values()) else f"last cycle: {ago}")
     for each in log_lines:
         output.line(f"  {each}")

@@ -223,17 +223,21 @@ def test_show_says_what_is_there_when_it_ran_and_what_it_said(
     assert "not installed: iris cron install" in capsys.readouterr().out
     run(["cron", "install"])
     run(["schedule", "--once"])
+    assert run(["cron", "show"]) == 0
+    assert "last cycle of cron: never\n" in capsys.readouterr().out  # that cycle was not cron's
+    run(["schedule", "--once", "--lock-timeout", "0", "--cron", "3600"])
     (Path.cwd() / "state" / "cron.log").write_text("old\n" * 10 + "busy: \x1b[31m\n")
     capsys.readouterr()
     assert run(["cron", "show"]) == 0
     said = capsys.readouterr().out
-    assert "crontab: * * * * * " in said
-    assert "last cycle: " in said
-    assert "  busy: \\x1b[31m" in said
+    assert all(each in said for each in ("crontab: * * * * * ", "last cycle of cron: 0", "  busy: \\x1b[31m"))
+    path = Path.cwd() / "state" / "heartbeat.json"
+    heartbeat = json.loads(path.read_text())
+    heartbeat["runners"]["cron"]["at"] -= 7200  # an hourly cron is late after three hours
+    path.write_text(json.dumps(heartbeat))
     assert run(["cron", "show", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["crontab"].startswith("* * * * *")
-    assert shown["output"][-1].startswith("busy")
+    assert (shown["crontab"][:9], shown["output"][-1][:4], shown["stale"]) == ("* * * * *", "busy", False)
 
 
 def test_a_long_last_line_is_shown_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

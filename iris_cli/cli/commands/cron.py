@@ -72,7 +72,11 @@ def install(
 
 def show(iris: Context) -> None:
     """Show what is installed and the result of the last cycle."""
+    from msgspec import structs
+
+    from iris_cli.journal.files.runners import runners_of
     from iris_cli.ops.loop import cron
+    from iris_cli.ops.views.cycles import CRON, cron_cycles
     from iris_cli.ops.views.view import cycle_age
     from iris_cli.render.cycles import show_cron as show_found
 
@@ -82,7 +86,11 @@ def show(iris: Context) -> None:
         found["crontab"] = cron.crontab_lines(entry)
     with suppress(IrisError):
         found["systemd"] = cron.timer_state(entry, units_directory())
-    cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
+    heartbeat, now = iris.state.read_heartbeat(), iris.clock.now()
+    cycle = cycle_age(heartbeat, now)
+    if any(found.values()):  # cycles of other runners don't show that cron works
+        record = runners_of(heartbeat).get(CRON, {})
+        cycle = structs.replace(cycle_age(record, now), stale=cron_cycles(record, now) is None)
     show_found(iris.output, found, cycle, entry.log)
 
 

@@ -68,7 +68,7 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     last = max((at for at in times if at is not None), default=None)
     runners = state.runners.live_runners()
     found = [_runner_cycles(each, records.get(each.kind, {}), now, state.host) for each in runners]
-    if (cron := _cron_cycles(records.get(CRON, {}), now)) is not None:
+    if (cron := cron_cycles(records.get(CRON, {}), now)) is not None:
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
     last_of_any = best.last if best.late else elapsed(last, None, now)
@@ -103,7 +103,7 @@ def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_h
     )
 
 
-def _cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
+def cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
     """Return the Cycles of cron, or None if its last cycle is too old."""
     at, interval = read_number(record, "at"), read_number(record, "interval")
     if at is None or not interval or now - at >= _MAX_MISSED * interval:
