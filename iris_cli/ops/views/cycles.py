@@ -64,8 +64,10 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     """
     heartbeat = state.read_heartbeat()
     records = runners_of(heartbeat)
-    times = [read_number(each, "at") for each in (heartbeat or {}, *records.values())]
-    last = max((at for at in times if at is not None), default=None)
+    read = (read_number(each, "at") for each in (heartbeat or {}, *records.values()))
+    times = [at for at in read if at is not None]
+    # A time in the future says nothing about the last cycle: a clock was wrong.
+    last = max((at for at in times if at - now < _MIN_LATE), default=max(times, default=None))
     runners = state.runners.live_runners()
     found = [_runner_cycles(each, records.get(each.kind, {}), now, state.host) for each in runners]
     if (cron := cron_cycles(records.get(CRON, {}), now)) is not None:
@@ -104,9 +106,9 @@ def _runner_cycles(runner: Runner, record: Mapping[str, Any], now: float, this_h
 
 
 def cron_cycles(record: Mapping[str, Any], now: float) -> Cycles | None:
-    """Return the Cycles of cron, or None if its last cycle is too old."""
+    """Return the Cycles of cron, or None if its last cycle is too old, or in the future: a clock was wrong."""
     at, interval = read_number(record, "at"), read_number(record, "interval")
-    if at is None or not interval or now - at >= _MAX_MISSED * interval:
+    if at is None or not interval or abs(now - at) >= _MAX_MISSED * interval:
         return None
     return Cycles(
         by=CRON,

@@ -124,7 +124,10 @@ def test_the_lock_of_another_host_says_which(state: StateDir) -> None:
     assert cycles_words(cycles) == "cycles: background loop (pid 4711 on bastion), last 3s ago"
 
 
-@pytest.mark.parametrize(("ago", "believed"), [(0.0, True), (41.0, True), (179.0, True), (180.0, False)])
+@pytest.mark.parametrize(
+    ("ago", "believed"),
+    [(0.0, True), (41.0, True), (179.0, True), (180.0, False), (-179.0, True), (-86400.0, False)],
+)
 def test_cron_counts_for_three_of_its_intervals(ago: float, believed: bool, state: StateDir) -> None:
     beat(state, "cron", ago, interval=60.0)
     cycles = cycles_of(state, NOW)
@@ -164,6 +167,12 @@ def test_who_runs_them_in_words(kind: str, command: str, words: str, state: Stat
     runs(state, kind, interval=3.0, pid=12, command=command)
     beat(state, kind, 1.0)
     assert cycles_words(cycles_of(state, NOW)) == words
+
+
+def test_a_cycle_in_the_future_hides_no_later_one(state: StateDir) -> None:
+    beat(state, "command", -86400.0)
+    beat(state, LOOP, 720.0)
+    assert cycles_of(state, NOW).last == 720.0
 
 
 def test_a_clock_that_stepped_back_makes_no_negative_age(state: StateDir) -> None:
