@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from iris_cli.core import Cluster, EndReason, Job, JobState, Task, TaskState, format_duration, group_pairs
+from iris_cli.core import Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.display import count_displays, counts_in_words, last_failures, task_displays
 from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
-from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Fact, FactKind, fact_of
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.outcomes import causes
 from iris_cli.ops.outcomes.causes import cause_of, end_words, exit_words, job_cause, who_failed
+from iris_cli.ops.views.peers import PeerGroup, last_line, peer_groups, peers
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import View
 
@@ -26,13 +27,9 @@ if TYPE_CHECKING:
     from iris_cli.core.known_causes import KnownCause
     from iris_cli.journal.state_dir import StateDir
 
-_STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-_LONGEST_LAST_LINE = 300  # characters
 _UNSET = pattern(
     r": '?([A-Za-z_][A-Za-z0-9_]*)(?:'$|: unbound variable|: parameter [a-z ]*not set)", re.MULTILINE
 )
-_NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
-_SHELL_MESSAGE = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
 _MAX_CHILDREN = 8  # failed child jobs that the card names
 DRAIN = "iris worker drain "
 WHOLE_LOG = "iris logs {task} --tail 200"
@@ -40,80 +37,6 @@ _PYTHON_ERROR = "Traceback (most recent call last):"
 _LONGEST_LINE = 600  # characters; longer lines are shortened in the middle
 _FROM_EACH_STREAM = 32 << 10  # bytes read from each pulled stream
 _FAILED_STATES = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
-
-
-class PeerGroup(Struct, frozen=True, kw_only=True):
-    """Tasks that ended in the same way and whose last lines are equal except for numbers.
-
-    `how` says how the tasks ended. `line` is the last line of the group's first task, or ''. `same`: the task that
-    failed first has the same last line.
-    """
-
-    tasks: tuple[TaskId, ...]
-    how: str
-    failed: bool
-    line: str
-    same: bool
-
-
-def peers(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """Yield the peers of the culprit: the other placed ranks of a gang, or the other failed tasks of another job."""
-    for task in cluster.tasks_of(job.id):
-        if task.id != culprit.id and task.current is not None and (job.is_gang or has_failed(task.current)):
-            yield task
-
-
-def has_failed(attempt: Attempt) -> bool:
-    """Return True if the attempt failed by itself. Attempts that were stopped or lost with their host did not."""
-    return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
-
-
-def _peer_groups(cluster: Cluster, job: Job, culprit: Task, culprit_line: str) -> list[PeerGroup]:
-    """Return the peers grouped by end and last line. Failed groups come first, then large groups."""
-    attempts = {task.id: task.attempts[-1] for task in peers(cluster, job, culprit)}
-    by_end = group_pairs(
-        ((_end_kind(attempt), _without_numbers(_last_line_of(attempt))), task)
-        for task, attempt in attempts.items()
-    )
-    groups = [
-        PeerGroup(
-            tasks=tuple(tasks),
-            how=how,
-            failed=has_failed(attempts[tasks[0]]),
-            line=_last_line_of(attempts[tasks[0]]),
-            same=bool(line) and line == _without_numbers(culprit_line),
-        )
-        for (how, line), tasks in by_end.items()
-    ]
-    return sorted(groups, key=lambda group: (not group.failed, -len(group.tasks)))
-
-
-def _end_kind(attempt: Attempt) -> str:
-    if attempt.end is None:
-        return "being stopped" if attempt.stop is not None else "still running"
-    if attempt.end.reason is EndReason.OK:
-        return "succeeded"
-    return "stopped" if attempt.end.reason in _STOPPED else end_words(attempt.end)
-
-
-def _last_line_of(attempt: Attempt) -> str:
-    """Return the last line that an attempt printed, except a shell's message that it was stopped."""
-    end = attempt.end
-    output = relative_paths(end.log_tail, attempt.token) if end is not None else ""
-    line = last_line(output)
-    if end is not None and end.reason in _STOPPED and _SHELL_MESSAGE.fullmatch(line):
-        return last_line(output.rstrip().rpartition("\n")[0])
-    return line
-
-
-def last_line(output: str) -> str:
-    """Return the last nonempty line, cut to _LONGEST_LAST_LINE characters."""
-    return output.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
-
-
-def _without_numbers(line: str) -> str:
-    """Return a line without numbers (times, steps, addresses), which differ between ranks."""
-    return _NUMBER.sub("#", line)
 
 
 class Explained(Struct, frozen=True, kw_only=True):
@@ -174,18 +97,12 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     output = _output_end(view.state, culprit)
     shown = _relative(culprit, output)
     log_lines = shown.rstrip().split("\n")[-causes.LOG_LINES :] if shown.strip() else []
-    known, next_command = _explained(cluster, view.state, job, culprit, output)
+    known, known_command = _explained(cluster, view.state, culprit, output)
     failed = _failed_children(cluster, job, end)
     children = tuple(
         FailedChild(child.id, cluster.job_state(child.id), cause_words(cluster, child, view.state))
         for child in failed[:_MAX_CHILDREN]
     )
-    if job.tried_again:
-        next_command = f"iris status {job.tried_again[-1]}"
-    elif next_command.startswith(DRAIN) and parent_of(job.id) is None and not job.client:
-        next_command += f" && {resubmit_command(cluster, job)}"
-    elif not next_command and children:
-        next_command = f"iris status {children[0].job}"
     return FailureCard(
         headline=who_failed(job, culprit, _failures(cluster, job, culprit)),
         task=culprit.id,
@@ -196,9 +113,9 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         exit_code=end.exit_code,
         exit=exit_words(end),
         log_lines=tuple(map(_shortened, log_lines)),
-        others=tuple(_peer_groups(cluster, job, culprit, last_line(shown))),
+        others=tuple(peer_groups(cluster, culprit, last_line(shown))),
         known=known,
-        next=next_command or _next(cluster, culprit, output),
+        next=_next_command(cluster, culprit, output, known_command, failed),
         counts=counts_in_words(count_displays(task_displays(cluster, job.id))) if job.is_gang else "",
         setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
         retries=_retries(job, end),
@@ -237,7 +154,7 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     culprit = _failed_culprit(cluster, job)
     if culprit is None:
         return words
-    known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
+    known, _ = _explained(cluster, state, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
         if known.task != culprit.id:
             if job.is_gang:
@@ -281,7 +198,21 @@ def _retries(job: Job, end: End) -> str:
     return f"{budget} of {budget} retries used" if budget else ""
 
 
-def _next(cluster: Cluster, task: Task, output: str) -> str:
+def _next_command(
+    cluster: Cluster, culprit: Task, output: str, known_command: str, failed_children: Sequence[Job]
+) -> str:
+    """Return the command to type next. `known_command`: the command for the known cause, or ''."""
+    job = cluster.jobs[culprit.job]
+    if job.tried_again:
+        return f"iris status {job.tried_again[-1]}"
+    if known_command.startswith(DRAIN) and parent_of(job.id) is None and not job.client:
+        return f"{known_command} && {resubmit_command(cluster, job)}"
+    if known_command or not failed_children:
+        return known_command or _investigation(cluster, culprit, output)
+    return f"iris status {failed_children[0].id}"
+
+
+def _investigation(cluster: Cluster, task: Task, output: str) -> str:
     """Return the next command for an unknown cause. It submits the job again, or shows the worker or the log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
@@ -337,21 +268,17 @@ def _output_end(state: StateDir | None, task: Task) -> str:
 
 
 def _explained(
-    cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, output: str
+    cluster: Cluster, state: StateDir | None, culprit: Task, output: str
 ) -> tuple[Explained | None, str]:
     """Return the known cause (or None) and the next command for it (or '').
 
     If the culprit's error is an echo of another rank's failure, return the cause that a peer's output shows.
     """
-    task, known = culprit, _known(state, culprit, output)
-    if known is not None and known.rule.echo:
-        for other in peers(cluster, job, culprit):
-            found = _known(state, other, _end(other).log_tail) if other.end is not None else None
-            if found is not None and found.line and not found.rule.echo:
-                task, known = other, found
-                break
+    known = _known(state, culprit, output)
     if known is None:
         return None, ""
+    origin = _origin(cluster, state, culprit) if known.rule.echo else None
+    task, known = origin or (culprit, known)
     rule = known.rule
     explained = Explained(
         name=rule.name,
@@ -368,6 +295,14 @@ def _explained(
         names = _UNSET.findall(output if task is culprit else _end(task).log_tail)
         template = template.replace("{variable}", names[-1]) if names else ""
     return explained, _command(cluster, template, task) or ("" if task is culprit else f"iris logs {task.id}")
+
+
+def _origin(cluster: Cluster, state: StateDir | None, culprit: Task) -> tuple[Task, KnownCause] | None:
+    for peer in peers(cluster, culprit):
+        known = _known(state, peer, _end(peer).log_tail) if peer.end is not None else None
+        if known is not None and known.line and not known.rule.echo:
+            return peer, known
+    return None
 
 
 def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None:

@@ -15,9 +15,10 @@ from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.names import find_task
 from iris_cli.ops.outcomes import causes, durations
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
+from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import has_unhealthy_worker, inherited_from, is_being_set_up, next_command
+from iris_cli.ops.views.peers import has_failed
 from iris_cli.ops.views.task_rows import assigned_words, culprit_of, running_words
 from iris_cli.ops.views.view import CycleAge, View, ViewResult, load_view
 

@@ -8,8 +8,9 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.messages.requests import EndpointPart
 from iris_cli.core.model.task import PROGRAM_FAILURES
 from iris_cli.ops.outcomes.causes import other_rank_words
-from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
+from iris_cli.ops.views.failure import Explained, FailureCard
 from iris_cli.ops.views.job_status import JobStatus
+from iris_cli.ops.views.peers import PeerGroup
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
 from iris_cli.render import layout, plans, tables
 from iris_cli.render.console import Output
