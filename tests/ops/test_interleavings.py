@@ -15,7 +15,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import AttemptState, End, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
-from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle import cycle, observe, polls
 from iris_cli.ops.cycle.environment import Placement
 from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.workers import workers
@@ -27,9 +27,9 @@ def polled(site: Site) -> Callable[[], None]:
     session = site.session()
     seen = session.view()
     answers = []
-    for question in observe.polls_due(session, seen, session.clock.now()):
+    for question in polls.due(session, seen):
         known = observe.call_context(seen, question.worker)
-        said = observe.poll_call(session, seen, session.read_at, question, known)()
+        said = polls.poll_call(session, seen, session.read_at, question, known)()
         answers.append(observe.validated_answer(session, known, session.clock.now(), said))
 
     def weigh() -> None:

@@ -108,7 +108,7 @@ def test_what_was_on_its_way_when_it_was_heard_of_is_not_late_because_nobody_wei
     said = replace(host.report(()), attempts=(AttemptReport(token=token, state=state, started_ago=1.0),))
     site.clock.time += 8 * 3600.0
     with session.transaction() as draft:
-        observe.record_answers(session, draft, [observe.WorkerAnswer(said, heard_at, known)])
+        observe.record_answers(session, draft, [observe.WorkerAnswer(said, heard_at, known, heard_at)])
     assert site.attempt("one").state is AttemptState.ASSIGNED
 
 

@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle import cycle, observe, polls
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.jobs.change import cancel
 from iris_cli.ops.jobs.launch import unreachable_workers
@@ -193,9 +193,9 @@ def test_a_poll_that_was_under_way_when_the_launch_was_cut_is_no_reason_to_wait(
     host, session = site.hosts["w0"], site.session()
     lose_answer_of_prepare(host)
     known = observe.call_context(session.view(), WorkerId("w0"))
-    question = observe.Poll(WorkerId("w0"), probe=False)
+    question = polls.Poll(WorkerId("w0"), probe=False)
     asked_at = site.clock.now()
-    seen = observe.poll_call(session, session.cluster, session.read_at, question, known)()
+    seen = polls.poll_call(session, session.cluster, session.read_at, question, known)()
     heal(host)
     site.clock.time += 1.0
     site.launch("one")

@@ -19,7 +19,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.snapshot import writing
-from iris_cli.ops.cycle import launches, observe, orders
+from iris_cli.ops.cycle import launches, observe
 from tests.simulation import machines, wires
 from tests.simulation.planting import (
     Mutation,
@@ -191,7 +191,7 @@ def _expired_too(prepare: Any, has_expired: Any) -> Any:
 
 
 def _ready_at_once() -> AbstractContextManager[Any]:
-    return patch.object(orders, "all_ranks_ready", lambda cluster, job, states: True)
+    return patch.object(launches, "all_ranks_ready", lambda cluster, job, states: True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iris_cli.core.lifecycle import attempts
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.ops.cycle import observe, orders
+from iris_cli.ops.cycle import launches, observe
 from iris_cli.remote.launch_request import LaunchRequest
 from tests.simulation import fleet, machines
 from tests.simulation.tasks import Behaviour, Fate
@@ -38,9 +38,9 @@ class Mutation:
 
 
 def late_since_assignment() -> AbstractContextManager[Any]:
-    is_late = orders._is_late
+    is_late = launches._is_late
     return patch.object(
-        orders, "_is_late", lambda draft, attempt, _, limits: is_late(draft, attempt, None, limits)
+        launches, "_is_late", lambda draft, attempt, _, limits: is_late(draft, attempt, None, limits)
     )
 
 

@@ -12,7 +12,7 @@ from iris_cli.core import AttemptId, AttemptState, Cluster, Token, Worker, Worke
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import ReapReport, Silence, SilenceKind
 from iris_cli.errors import IrisError
-from iris_cli.ops.cycle import answers, observe, requests
+from iris_cli.ops.cycle import answers, observe, polls, requests
 from iris_cli.ops.session import ProgressState, Session
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     context: observe.CallContext
     act: Callable[[], answers.Observation]
-    poll: observe.Poll | None = None
+    poll: polls.Poll | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
     reads: tuple[requests.LogReading, ...] = ()

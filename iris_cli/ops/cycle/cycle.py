@@ -17,7 +17,7 @@ from iris_cli.core import AttemptId, Cluster, JobId, TaskId, TaskState, Token, W
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import Silence
-from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle import observe, polls
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.secret_values import missing_for_jobs
 from iris_cli.ops.session import Session
@@ -173,7 +173,7 @@ class Cycles(Struct):
             observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, missing_inputs)))
 
         self.dispatcher.decide(rule)
-        if not session.has_locked and observe.polls_due(session, session.cluster, session.clock.now()):
+        if not session.has_locked and polls.due(session, session.cluster):
             session.lock_once()
 
     @property

@@ -1,25 +1,27 @@
 """Send the calls that the log requires: polls, stops, starts. No lock is held during a call."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from math import inf, isinf
 from typing import TypeVar
 
-from iris_cli.core import AttemptId, AttemptState, Token, Worker, WorkerCondition, WorkerId
+from iris_cli.core import AttemptId, AttemptState, Cluster, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.ops.cycle import answers, observe, reply_queue
+from iris_cli.core.model.task import Attempt, EndReason
+from iris_cli.ops.cycle import answers, observe, polls, reply_queue
 from iris_cli.ops.cycle.calls import Call, Calls, reap_call
 from iris_cli.ops.cycle.launches import Launches
-from iris_cli.ops.cycle.orders import stale_attempts, stop_order
 from iris_cli.ops.cycle.requests import Outcomes
 from iris_cli.ops.session import Session
 
 R = TypeVar("R")
 V = TypeVar("V")
+
+_ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 
 class Dispatcher:
@@ -40,12 +42,12 @@ class Dispatcher:
         self._old = 0  # number of `observations` to drop when the next cycle begins
         self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
-        self._to_poll: dict[WorkerId, observe.Poll] = {}
+        self._to_poll: dict[WorkerId, polls.Poll] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._launches = Launches(session)
         self._replies = reply_queue.ReplyQueue()
-        self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `stale_attempts`
+        self._stale: dict[WorkerId, dict[Token, float]] = {}  # see `_stale_attempts`
         self._stopped: set[Token] = set()  # attempts whose stop was sent in this cycle
         self._answers: list[observe.WorkerAnswer] = []  # answers that are not recorded yet
         self._silent: set[WorkerId] = set()  # silent in this cycle, so not called again before the next cycle
@@ -98,8 +100,8 @@ class Dispatcher:
         self._silent.clear()
         self._to_start |= dict.fromkeys(self._launches.begin(self.cluster))
         self._to_stop |= dict.fromkeys(self.cluster.stopping_jobs())
-        polls = observe.polls_due(self.session, self.cluster, self.session.clock.now()) if poll else []
-        self._to_poll = {each.worker: each for each in polls if not self.calls.is_busy(each.worker)}
+        due = polls.due(self.session, self.cluster) if poll else []
+        self._to_poll = {each.worker: each for each in due if not self.calls.is_busy(each.worker)}
         return len(self._to_poll)
 
     def end_cycle(self) -> None:
@@ -188,19 +190,19 @@ class Dispatcher:
         for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
             if attempt.state is AttemptState.STOPPING and attempt.token not in self._stopped:
                 self._stopped.add(attempt.token)
-                orders.append(stop_order(self.cluster, attempt_id, attempt))
+                orders.append(_stop_order(self.cluster, attempt_id, attempt))
         stale = self._stale.pop(worker.id, {})
         if not orders and not stale:
             return None
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
         return Call(context=observe.call_context(self.cluster, worker.id, stale), act=act)
 
-    def _poll_call(self, worker: Worker, poll: observe.Poll) -> Call | None:
+    def _poll_call(self, worker: Worker, poll: polls.Poll) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (poll.probe or poll.stops):
             return None  # an untrusted worker is only probed
         context = observe.call_context(self.cluster, worker.id, dict(poll.stops))
         open_requests = self._replies.open_requests(context.attempts)
-        act = observe.poll_call(self.session, self.cluster, self._read_at, poll, context, open_requests)
+        act = polls.poll_call(self.session, self.cluster, self._read_at, poll, context, open_requests)
         return Call(context=context, act=act, poll=poll)
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
@@ -222,7 +224,7 @@ class Dispatcher:
         self._to_stop[worker] = self._to_start[worker] = None  # the worker may have more to stop or start
         if call.poll is not None:
             self.observations.append(observation)
-        if (next_poll := observe.next_poll(call.poll, answer)) is not None:
+        if (next_poll := polls.next_poll(call.poll, answer)) is not None:
             self._to_poll[worker] = next_poll
         if isinstance(observation, Silence):
             self._silent.add(worker)
@@ -248,8 +250,30 @@ class Dispatcher:
         self._launches.end_record(states)
         self._replies.queue_outcomes(self.cluster, outcomes.values())
         self._to_poll = {**self._replies.polls_due(self._answers), **self._to_poll}
-        for worker, token, grace in stale_attempts(self.cluster, self._answers):
+        for worker, token, grace in _stale_attempts(self.cluster, self._answers):
             self._stale.setdefault(worker, {})[token] = grace
         jobs = dict.fromkeys(key.task.job for each in self._answers for key in each.context.attempts.values())
         self._answers.clear()
         self._to_start |= dict.fromkeys(readiness.workers_to_start(self.cluster, jobs))
+
+
+def _stale_attempts(
+    cluster: Cluster, received: Iterable[observe.WorkerAnswer]
+) -> Iterator[tuple[WorkerId, Token, float]]:
+    """Yield the attempts that ended in the log but are alive on a worker: worker, token, grace period in seconds."""
+    for answer in received:
+        reports = answer.observation.attempts if isinstance(answer.observation, WorkerReport) else ()
+        for report in reports:
+            attempt_id = answer.context.attempts.get(report.token)
+            if attempt_id is None or report.state not in _ALIVE:
+                continue
+            attempt = cluster.find_attempt(attempt_id, report.token)
+            if attempt is not None and not attempt.live:
+                yield answer.context.worker, report.token, cluster.jobs[attempt_id.task.job].grace
+
+
+def _stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:
+    """Return the token and the grace period in seconds for an attempt that must be stopped according to the log."""
+    assert attempt.stop is not None
+    job = cluster.jobs[attempt_id.task.job]
+    return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace

@@ -1,11 +1,10 @@
-"""Choose the workers to poll, and record their answers. Only the recording needs the lock."""
+"""Record the answers of workers."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import AttemptId, Cluster, JobId, Token, Worker, WorkerCondition, WorkerId
+from iris_cli.core import AttemptId, Cluster, JobId, Limits, Token, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, failure_detection, gangs, identity, jobs, reaping, workers
 from iris_cli.core.messages.observations import (
@@ -20,24 +19,14 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.core.messages.requests import Submit
 from iris_cli.ops.cycle import answers, requests
-from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
-from iris_cli.ops.outcomes.stack_places import with_stack_places
+from iris_cli.ops.cycle.requests import Outcomes, TaskRequest
 from iris_cli.ops.secret_values import mask, values_to_mask
-from iris_cli.ops.session import ReadAt, Session
+from iris_cli.ops.session import Session
 
 _STARTING = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 States = dict[Token, RemoteState]
 """The state that a worker last reported for each attempt."""
-_NO_RESULT: tuple[States, Outcomes] = ({}, {})
-
-
-class Poll(Struct, frozen=True):
-    """Up to three calls to a worker: a probe if `probe` is True, then a stop of the ghosts in `stops`, then a poll."""
-
-    worker: WorkerId
-    probe: bool
-    stops: tuple[tuple[Token, float], ...] = ()  # each with its grace period in seconds
 
 
 class CallContext(Struct, frozen=True):
@@ -73,7 +62,7 @@ class WorkerAnswer(Struct, frozen=True):
     observation: answers.Observation
     at: float
     context: CallContext
-    called_at: float | None = None
+    called_at: float
     requests: tuple[TaskRequest, ...] = ()
     deferred: frozenset[Token] = frozenset()
     launching: tuple[AttemptId, ...] = ()
@@ -102,112 +91,6 @@ def validated_answer(
     valid = answers.validate(observation, context.worker, context.tokens)
     task_requests = requests.read_requests(valid, context.attempts)
     return WorkerAnswer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
-
-
-def polls_due(session: Session, cluster: Cluster, now: float) -> list[Poll]:
-    """Return the polls of this cycle, at most one for each worker, healthy workers first because they answer soon.
-
-    New or unhealthy workers, and workers with live attempts or ghosts, are polled unless they are in back-off. A
-    healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
-    once a day to delete old files.
-    """
-    found = []
-    for worker in cluster.workers.values():
-        if workers.is_backing_off(cluster, worker, now, session.limits):
-            continue
-        probe = _needs_probe(session, worker, now)
-        stops = _ghost_stops(cluster, worker.id)
-        is_healthy = worker.condition is WorkerCondition.HEALTHY
-        reap = reaping.attempts_due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
-        if probe or worker.claims or stops or reap or not is_healthy:
-            found.append(Poll(worker.id, probe, stops))
-    witnesses = failure_detection.choose_witnesses(cluster, {poll.worker: None for poll in found})
-    found += [Poll(worker, probe=False) for worker in witnesses]
-    return sorted(
-        found, key=lambda poll: cluster.workers[poll.worker].condition is not WorkerCondition.HEALTHY
-    )
-
-
-def _ghost_stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:
-    return tuple(
-        (ghost.token, cluster.jobs[ghost.attempt.task.job].grace) for ghost in cluster.ghosts.get(worker, ())
-    )
-
-
-def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
-    unknown = worker.condition in (WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED)
-    if unknown or not worker.incarnation or worker.unschedulable:
-        return True
-    host = session.hosts.get(worker.id)
-    if host is not None and host.fingerprint != worker.declared:
-        return True
-    return workers.is_quarantine_over(worker, now, session.limits)
-
-
-def poll_call(
-    session: Session,
-    cluster: Cluster,
-    read_at: ReadAt,
-    poll: Poll,
-    context: CallContext,
-    open_requests: Sequence[Key] = (),
-) -> Callable[[], answers.Observation]:
-    """Return the function that makes the first call of a poll. The worker does not report `open_requests` again."""
-    worker = cluster.workers[poll.worker]
-    target = session.target(worker)
-    if poll.probe:
-        return partial(session.runner.probe, target, first_contact=True)
-    if poll.stops:
-        return partial(session.runner.stop, target, poll.stops)
-
-    def poll_attempts() -> answers.Observation:
-        renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
-        observation = session.runner.poll(
-            target, list(context.attempts), renew=renew, open_requests=open_requests
-        )
-        return with_stack_places(session, cluster, target, context.attempts, observation)
-
-    return poll_attempts
-
-
-def next_poll(poll: Poll | None, answer: WorkerAnswer) -> Poll | None:
-    """Return the remaining calls of a poll after the answer to one of its calls, or None.
-
-    If the call belongs to no poll (`poll` is None), and the host has rebooted or can't write its files, return a poll.
-    """
-    if isinstance(answer.observation, Silence):
-        return None
-    if poll is None:
-        probe = _could_not_prepare(answer)
-        return Poll(answer.context.worker, probe=probe) if probe or has_rebooted(answer) else None
-    if not (poll.probe or poll.stops):
-        return None
-    remaining = structs.replace(poll, probe=False, stops=poll.stops if poll.probe else ())
-    return remaining if remaining.stops or answer.context.attempts else None
-
-
-def _could_not_prepare(answer: WorkerAnswer) -> bool:
-    """Return True if a worker made neither the directory of an attempt nor its tombstone, as on a read-only disk.
-
-    It is also True while another invocation sends the attempt's workspace. A probe then finds out.
-    """
-    observation = answer.observation
-    # The call neither prepared an attempt nor sent a workspace, or the workspace is sent next.
-    if not isinstance(observation, WorkerReport) or bool(observation.lacking) == bool(answer.launching):
-        return False
-    known = answer.context.acknowledged
-    return any(each.state is RemoteState.ABSENT and each.token not in known for each in observation.attempts)
-
-
-def has_rebooted(answer: WorkerAnswer) -> bool:
-    """Return True if the host rebooted, and its answer lacks attempts that ran before the reboot."""
-    observation, identity = answer.observation, answer.context.identity
-    if isinstance(observation, Silence) or identity is None:
-        return False
-    boot_id, incarnation = identity
-    reports = observation.attempts if isinstance(observation, WorkerReport) else ()
-    is_complete = {each.token for each in reports}.issuperset(answer.context.attempts)
-    return incarnation == observation.incarnation and boot_id != observation.boot_id and not is_complete
 
 
 def record_answers(
@@ -283,37 +166,43 @@ def decide_losses(session: Session, draft: Draft, observations: Iterable[answers
 
 def _record_answer(session: Session, draft: Draft, answer: WorkerAnswer) -> tuple[States, Outcomes]:
     observation = answer.observation
-    context = answer.context
     if isinstance(observation, Silence):
-        is_launch = bool(answer.launching)
-        sent_at = answer.called_at
-        workers.record_silence(draft, observation, session.limits, sent_at=sent_at, launching=is_launch)
-        if is_launch and observation.sent:
-            _release_launches(draft, answer)
-        if context.reaped and observation.sent:
-            reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()))
-        return _NO_RESULT
-    if isinstance(observation, answers.LogChunks | answers.WorkspaceFetch):
-        return _NO_RESULT
-    if answer.called_at is not None:
+        _record_silence(session, draft, answer, observation)
+    elif not isinstance(observation, answers.LogChunks | answers.WorkspaceFetch):
         workers.record_clock(draft, observation.worker, observation.clock, answer.called_at, answer.at)
-    if isinstance(observation, ProbeReport):
-        found = answers.worker_facts(session, draft.cluster, observation)
-        identity.apply_probe(draft, found, session.limits)
-        return _NO_RESULT
-    if isinstance(observation, ReapReport):
-        if (observation.boot_id, observation.incarnation) == context.identity:
-            gone = {context.reaped[token] for token in observation.tokens}
-            reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()), gone)
-        return _NO_RESULT
-    if draft.cluster.workers[observation.worker].condition is WorkerCondition.UNTRUSTED:
+        if isinstance(observation, ProbeReport):
+            identity.apply_probe(
+                draft, answers.worker_facts(session, draft.cluster, observation), session.limits
+            )
+        elif isinstance(observation, ReapReport):
+            _record_reaped(draft, answer.context, observation)
+        elif _is_trusted(draft, observation, session.limits):
+            return _record_report(session, draft, answer, observation)
+        else:
+            _release_launches(draft, answer)
+    return {}, {}
+
+
+def _record_silence(session: Session, draft: Draft, answer: WorkerAnswer, silence: Silence) -> None:
+    context, is_launch = answer.context, bool(answer.launching)
+    workers.record_silence(draft, silence, session.limits, sent_at=answer.called_at, launching=is_launch)
+    if is_launch and silence.sent:
         _release_launches(draft, answer)
-        return _NO_RESULT  # only a probe restores trust
-    if not identity.check_identity(draft, observation, session.limits):
-        # After a reboot or with a new incarnation, a worker launches nothing.
-        _release_launches(draft, answer)
-        return _NO_RESULT
-    return _record_report(session, draft, answer, observation)
+    if context.reaped and silence.sent:
+        reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()))
+
+
+def _record_reaped(draft: Draft, context: CallContext, report: ReapReport) -> None:
+    if (report.boot_id, report.incarnation) == context.identity:
+        gone = {context.reaped[token] for token in report.tokens}
+        reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()), gone)
+
+
+def _is_trusted(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
+    """Return True if the report is from the recorded worker and boot. Otherwise the worker has launched nothing."""
+    if draft.cluster.workers[report.worker].condition is WorkerCondition.UNTRUSTED:
+        return False  # only a probe restores trust
+    return identity.check_identity(draft, report, limits)
 
 
 def _release_launches(draft: Draft, answer: WorkerAnswer) -> None:
@@ -328,34 +217,40 @@ def _record_report(
     """Record a worker's report on its attempts, and carry out or refuse their requests.
 
     Reports of live attempts are recorded before the requests, because a child job needs a running parent. Ends of
-    attempts are recorded last.
+    attempts are recorded last, and not before their remaining requests, unless iris has stopped them.
     """
     identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
     by_token = {attempt.token: name for name, attempt in draft.cluster.live_attempts_on(observation.worker)}
-    waited = max(0.0, draft.at - answer.at)
-    deferred = set(answer.deferred)
-
-    def record_attempts(has_ended: bool) -> None:
-        for report in observation.attempts:
-            attempt_id = by_token.get(report.token)
-            if attempt_id is None or (report.state in FINAL_STATES) is not has_ended:
-                continue
-            if report.state is RemoteState.ABSENT and report.token not in answer.context.acknowledged:
-                continue  # the attempt may have been launched after the report
-            attempt = draft.cluster.attempt(attempt_id)
-            if has_ended and report.token in deferred and attempt.stop is None:
-                continue  # the attempt's end is recorded after its remaining requests
-            max_age = max(0.0, draft.at - attempt.assigned_at)
-            report = _with_masked_tail(draft, attempt_id, _with_current_ages(report, waited, max_age))
-            attempts.apply_report(draft, attempt_id, report, session.limits)
-
-    record_attempts(has_ended=False)
+    reports = [
+        each
+        for each in observation.attempts
+        # An attempt that is ABSENT and not acknowledged may have been launched after the report.
+        if each.token in by_token
+        and (each.state is not RemoteState.ABSENT or each.token in answer.context.acknowledged)
+    ]
+    for report in reports:
+        if report.state not in FINAL_STATES:
+            _apply_report(session, draft, answer.at, by_token[report.token], report)
     task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
     outcomes = requests.decide_requests(session, draft, task_requests)
     # A request for a child job is carried out only after the workspace of the child job was fetched.
-    deferred.update(token for (token, _), each in outcomes.items() if isinstance(each.result, Submit))
-    record_attempts(has_ended=True)
+    fetching = {token for (token, _), each in outcomes.items() if isinstance(each.result, Submit)}
+    for report in reports:
+        if report.state in FINAL_STATES:
+            attempt_id = by_token[report.token]
+            has_open_requests = report.token in answer.deferred or report.token in fetching
+            if not has_open_requests or draft.cluster.attempt(attempt_id).stop is not None:
+                _apply_report(session, draft, answer.at, attempt_id, report)
     return {report.token: report.state for report in observation.attempts}, outcomes
+
+
+def _apply_report(
+    session: Session, draft: Draft, answered_at: float, attempt_id: AttemptId, report: AttemptReport
+) -> None:
+    waited = max(0.0, draft.at - answered_at)
+    max_age = max(0.0, draft.at - draft.cluster.attempt(attempt_id).assigned_at)
+    report = _with_masked_tail(draft, attempt_id, _with_current_ages(report, waited, max_age))
+    attempts.apply_report(draft, attempt_id, report, session.limits)
 
 
 def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> AttemptReport:

@@ -12,7 +12,7 @@ from iris_cli.core import Cluster, Token, Worker, WorkerId
 from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import Silence, WorkerReport
 from iris_cli.errors import IrisError, UnreachableError
-from iris_cli.ops.cycle import calls, observe, transfers
+from iris_cli.ops.cycle import calls, observe, polls, transfers
 from iris_cli.ops.cycle.answers import LogChunks, WorkspaceFetch
 from iris_cli.ops.cycle.requests import Key, LogReading, Outcome, TaskRequest
 from iris_cli.ops.session import Session
@@ -159,10 +159,10 @@ class ReplyQueue:
         )
         return calls.Call(context=context, act=act)
 
-    def polls_due(self, answers: Iterable[observe.WorkerAnswer]) -> dict[WorkerId, observe.Poll]:
+    def polls_due(self, answers: Iterable[observe.WorkerAnswer]) -> dict[WorkerId, polls.Poll]:
         """Return a poll for each worker that has more requests, or a request whose workspace was fetched."""
         return {
-            each.context.worker: observe.Poll(each.context.worker, probe=False)
+            each.context.worker: polls.Poll(each.context.worker, probe=False)
             for each in answers
             if self._needs_poll(each) and each.context.worker not in self.to_answer
         }

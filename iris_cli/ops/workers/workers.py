@@ -13,7 +13,7 @@ from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
 from iris_cli.core.model.worker import DRAINS_BY_CONFIGURATION
 from iris_cli.errors import IrisError, UsageError
-from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle import observe, polls
 from iris_cli.ops.cycle.answers import worker_facts
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import find_worker, find_workers
@@ -81,7 +81,7 @@ def _poll_after_reboot(
     session: Session, worker: Worker, answer: observe.WorkerAnswer
 ) -> list[observe.WorkerAnswer]:
     """If the host has rebooted, poll the attempts that ran before the reboot. Return the answer in a list, or []."""
-    if not observe.has_rebooted(answer):
+    if not polls.has_rebooted(answer):
         return []
     called_at = session.clock.now()
     seen = session.runner.poll(session.target(worker), list(answer.context.attempts), renew=False)
