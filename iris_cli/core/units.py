@@ -71,23 +71,18 @@ def format_cores(cores: float) -> str:
 
 
 def format_memory(size: int) -> str:
-    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise a rounded size (`1.53GiB`)."""
+    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise the size rounded down (`1.53GiB`).
+
+    A user who asks for the printed size of a worker must not ask for more than the worker has.
+    """
     for units in (_BINARY_UNITS, _DECIMAL_UNITS):
         for unit, bytes_each in units.items():
             if size % bytes_each == 0 and 0 < size // bytes_each < 1000:
                 return f"{size // bytes_each}{unit}"
     for unit, bytes_each in _BINARY_UNITS.items():
         if size >= bytes_each:
-            return f"{size / bytes_each:.2f}{unit}"
+            return f"{size * 100 // bytes_each / 100:.2f}{unit}"
     return f"{size}B"
-
-
-def floor_memory(size: int) -> int:
-    """Return the largest size, at most `size`, that `format_memory` does not round."""
-    if size <= 0 or parse_memory(format_memory(size)) == size:
-        return size
-    unit = next(each for each in _BINARY_UNITS.values() if size >= each)
-    return size * 100 // unit * unit // 100
 
 
 def parse_duration(value: str | int | float) -> float:

@@ -11,6 +11,7 @@ from iris_cli.core.lifecycle.feasibility import Offer, check_possible
 from iris_cli.core.model.job import CoschedulingConfig, Job
 from iris_cli.core.model.worker import Amounts
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.units import parse_memory
 from iris_cli.errors import UnschedulableError
 
 GIB = 1 << 30
@@ -337,3 +338,13 @@ def test_a_hint_counts_the_values_that_it_does_not_list() -> None:
     fleet = [offer(region=f"{letter * 9}") for letter in "abcdefg"]
     for size, rest in ((6, "1 other"), (7, "2 others")):
         assert f" or eeeeeeeee or {rest}; --force" in hint_of(job("region=zz"), fleet[:size])
+
+
+def test_the_memory_that_a_refusal_names_is_accepted() -> None:
+    """Real hosts have odd sizes, and a size that was rounded up would be refused again."""
+    fleet = [offer(memory=33_550_000_000)]
+    with pytest.raises(UnschedulableError) as refused:
+        check_possible(job(memory=32 * GIB), fleet)
+    named = str(refused.value.hint).removeprefix("ask for ").split(" of memory")[0]
+    assert named == "31.24GiB"
+    check_possible(job(memory=parse_memory(named)), fleet)

@@ -217,7 +217,7 @@ def test_less_memory_fits_also_when_typed_as_shown(have: int) -> None:
     found = waiting.explain(TaskId(JobId("j"), 0)).change
     assert found is not None
     typed = str(found).removeprefix("request ").split(" of memory")[0]
-    assert have * 0.98 < parse_memory(typed) == found.amount <= have
+    assert have * 0.98 < parse_memory(typed) <= found.amount == have
 
 
 def test_nothing_like_what_was_asked_for_is_no_change() -> None:

@@ -19,7 +19,6 @@ from iris_cli.core.scheduling.order import TasksByJob
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import BUSY_KINDS, ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, mask_of, positions_of
-from iris_cli.core.units import floor_memory
 
 _MAX_NEAR_MISSES = 20  # maximum number of near misses examined
 _MAX_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
@@ -96,8 +95,6 @@ def _reductions(case: Case) -> Iterator[Change]:
     """Yield reductions of one requested resource, to not less than half of the request."""
     for number, kind in enumerate(_REDUCTIONS):
         need, largest_request = case.requirement.need[number], _enough_for_one_more(case, number)
-        if kind is ChangeKind.LESS_MEMORY:
-            largest_request = floor_memory(largest_request)  # the text has at most two decimals
         if largest_request < need <= 2 * largest_request:
             yield Change(kind=kind, amount=largest_request)
 
