@@ -348,3 +348,10 @@ def test_the_memory_that_a_refusal_names_is_accepted() -> None:
     named = str(refused.value.hint).removeprefix("ask for ").split(" of memory")[0]
     assert named == "31.24GiB"
     check_possible(job(memory=parse_memory(named)), fleet)
+
+
+def test_a_number_and_a_text_are_different_groups() -> None:
+    fleet = [offer(rack=1), offer(rack=1), offer(rack="1")]
+    check_possible(gang(2, "rack"), fleet)
+    with pytest.raises(UnschedulableError, match=r"no rack group has 3 workers \(largest: 1 with 2\)"):
+        check_possible(gang(3, "rack"), fleet)

@@ -122,13 +122,13 @@ class _Groups(NamedTuple):
 
         Unprobed workers may join any group. So may unregistered VMs of a slice, unless groups are slices.
         """
-        sizes: Counter[str] = Counter()
+        sizes: Counter[AttributeValue] = Counter()  # by value and type: 1 and "1" are different groups
         ungrouped = 0
         for each in offers:
             value = each.attributes.get(self.key)
             if not each.slices:
                 if value is not None:
-                    sizes[str(value)] += 1
+                    sizes[value] += 1
                 elif each.idle is None:
                     ungrouped += 1
                 continue
@@ -136,21 +136,22 @@ class _Groups(NamedTuple):
             if vms is None:
                 return None
             if value is not None:
-                sizes[str(value)] += vms * each.slices
+                sizes[value] += vms * each.slices
             elif self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
-                name = f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}"
-                sizes[name] = max(sizes[name], vms)
+                new = AttributeValue(f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}")
+                sizes[new] = max(sizes[new], vms)
             else:
                 return None
         named = (each.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY) for each in offers)
-        missing = _unregistered_vms(self.equipped, {str(name) for name in named if name is not None})
+        missing = _unregistered_vms(self.equipped, {name for name in named if name is not None})
         if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
             sizes.update(missing)
         else:
             ungrouped += sum(missing.values())
         if ungrouped and not sizes:
             return None
-        name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+        largest = ((str(value), size) for value, size in sizes.items())
+        name, size = min(largest, key=lambda item: (-item[1], item[0]), default=("", 0))
         return name, size + ungrouped
 
     def fit_the_gang(self, offers: Sequence[Offer]) -> bool:
@@ -221,17 +222,19 @@ def _describe_exclusions(
     return words, offers
 
 
-def _unregistered_vms(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
+def _unregistered_vms(
+    equipped: Sequence[Offer], names: Iterable[AttributeValue]
+) -> dict[AttributeValue, int]:
     """Return the number of VMs of each named slice that are neither registered nor declared."""
-    registered: Counter[str] = Counter()
-    slice_sizes: dict[str, int] = {}
+    registered: Counter[AttributeValue] = Counter()
+    slice_sizes: dict[AttributeValue, int] = {}
     for each in equipped:
         name = each.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
         if name is not None:
-            registered[str(name)] += 1
+            registered[name] += 1
             vms = int_attribute(each.attributes, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
             if vms is not None:
-                slice_sizes[str(name)] = vms
+                slice_sizes[name] = vms
     return {name: max(0, slice_sizes[name] - registered[name]) for name in names if name in slice_sizes}
 
 
