@@ -155,3 +155,21 @@ def test_each_step_can_be_typed(scene: Any, here: Path, tmp_path: Path) -> None:
         parsed(step.command)
     kinds = [step.command.split()[1] for step in found.steps]
     assert all(kinds.count(kind) <= MAX_PER_KIND + 1 for kind in kinds)
+
+
+def test_workers_that_only_stop_tasks_are_no_problem(here: Path, said: Said) -> None:
+    lab = Lab().slice("a", workers=2).job("train", tpu="v4-16").schedule().reports("train/* running")
+    (here / "cluster.yaml").write_text(LAB)
+    session_of(lab.cancel("train").advance("1s"), here / "state")
+    assert steps(said) == ["iris logs train --follow", "iris watch"]
+
+
+def test_a_message_that_names_a_command_leads_to_it(here: Path, said: Said) -> None:
+    template = "{provider: local, zone: us-west4-a, type: v4-16}"
+    group = f"scale_groups: [{{name: west, max_slices: 1, slice_template: {template}}}]\n"
+    (here / "cluster.yaml").write_text(LAB + group)
+    session_of(Lab().worker("cpu-0").job("train", tpu="v4-16", force=True), here / "state")
+    assert steps(said)[0] == "iris autoscale"
+    lines = (here / "state" / LOG).read_text().splitlines(keepends=True)
+    (here / "state" / LOG).write_text("".join([*lines[:-1], lines[-1].replace("seq", "sew")]))
+    assert not {"iris autoscale", "iris loop start", "iris launch -- COMMAND"} & set(steps(said))

@@ -147,14 +147,18 @@ def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step
     from iris_cli.ops.views.status import in_display_order
 
     for message in status.messages:
-        yield Step(command="iris doctor", words=message, urgent=True)
+        words, _, command = message.rpartition(": ")
+        is_named = command.startswith("iris ") and status.log_damage is None
+        yield Step(
+            command=command if is_named else "iris doctor", words=words if is_named else message, urgent=True
+        )
     running = [job for job in status.jobs if job.workers]
     waiting = [job for job in in_display_order(status.jobs) if not (job.workers or job.state.terminal)]
     cycles = status.cycles
     if cycles is not None:
         for trouble in cycles.troubles:
             yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
-        if cycles.needed and not cycles.has_next_cycle:
+        if cycles.needed and not cycles.has_next_cycle and status.log_damage is None:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
             words = f"no cycle {last}, no cycles are running"
             if cycles.fix.startswith("iris "):
@@ -171,7 +175,7 @@ def _steps(status: ClusterStatus, worker_steps: Sequence[Step]) -> Iterator[Step
     for job in waiting[:MAX_PER_KIND]:
         yield Step(command=f"iris why {job.id}", words=f"submitted {format_duration(job.age)} ago: {job.why}")
     yield from old_failures
-    if not (running or waiting or worker_steps):
+    if not (running or waiting or worker_steps or status.log_damage):
         yield Step(command="iris launch -- COMMAND", words="submit a job")
 
 
@@ -194,14 +198,14 @@ def _failure_steps(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
 
 def _unusable_worker_steps(status: ClusterStatus) -> Iterator[Step]:
     """Yield a step for each reason why workers accept no new work."""
-    # A draining worker is omitted, because the operator wants the drain.
-    unusable = (each for each in status.workers if each.refuses and each.status != "draining")
+    # Omit draining workers, because the operator wants the drain, and workers that only stop tasks.
+    expected = ("draining", "stopping")
+    unusable = (each for each in status.workers if each.refuses and each.status not in expected)
     by_reason = group_pairs((each.refuses[0], each.id) for each in unusable)
     largest = sorted(by_reason.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MAX_PER_KIND]:
         command = f"iris worker show {names[0]}"
         yield Step(command=command, words=why, urgent=True, workers=tuple(names))
     if others := sum(len(names) for _, names in largest[MAX_PER_KIND:]):
-        yield Step(
-            command="iris workers", words=f"{count(others, 'more worker')} out of service", urgent=True
-        )
+        words = f"{count(others, 'more worker')} accepting no tasks"
+        yield Step(command="iris workers", words=words, urgent=True)
