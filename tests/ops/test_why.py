@@ -306,3 +306,10 @@ def test_a_tainted_worker_accepts_only_tasks_that_tolerate_the_taint(
 )
 def test_a_problem_is_told_without_the_name_of_its_own_worker(text: str, short: str) -> None:
     assert without_worker(text, WorkerId("w1")) == short
+
+
+def test_a_view_of_the_past_suggests_no_command(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").advance("1h")
+    session = session_of(lab.reports("job/* exited 0"), tmp_path / "state")
+    assert job_status(session, "job").next == "iris logs job"
+    assert job_status(session, "job", at="30m").next == ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class JobStatus(ViewResult, frozen=True, kw_only=True):
-    """One job as of `at`. `next` is the command to type next.
+    """One job as of `at`. `next` is the command to type next; '' in a view of the past.
 
     `expected_start` is an estimate for a pending job, or None. `origin` is the attempt that submitted the job from
     inside a task, or None. `inherited` maps each inherited constraint to the job that named it. `array` lists the
@@ -88,7 +88,9 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
             task_row(view, task, display, pending_reasons.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
-        next=follow_up or next_command(view.cluster, job, quiet=bool(row.quiet)),
+        next=""
+        if view.cycle is None
+        else follow_up or next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
 
 
