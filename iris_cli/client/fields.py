@@ -78,7 +78,7 @@ def job_request(
     """
     if unknown := fields.keys() - _FIELDS.keys():
         name = min(unknown)
-        meant = did_you_mean(name, _FIELDS)
+        meant = did_you_mean("group_by" if name == "coscheduling" else name, {"constraints", *_FIELDS})
         raise TypeError(
             f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )

@@ -70,6 +70,10 @@ def test_what_is_said_inside_a_task_is_what_arrives() -> None:
 def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'replica': did you mean 'replicas'\?"):
         job_request("true", None, {"replica": 2})
+    with pytest.raises(TypeError, match=r"'constraint': did you mean 'constraints'\?"):
+        job_request("true", None, {"constraint": ["pool"]})
+    with pytest.raises(TypeError, match=r"'coscheduling': did you mean 'group_by'\?"):
+        job_request("true", None, {"coscheduling": {"group_by": "rack"}})
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'env_file'"):
         job_request("true", None, {"env_file": ".env"})
 

@@ -153,6 +153,20 @@ def test_logs_are_read_on_the_worker_of_the_other_task(tmp_path: Path) -> None:
     assert other.chunks_read == 14
 
 
+def test_an_attempt_that_a_task_may_still_have_is_told_from_one_that_it_never_will(tmp_path: Path) -> None:
+    site, task, other, _ = two_hosts(tmp_path)
+    task.ask("1", "logs", task="train/eval/task-0", attempt=7)
+    site.cycle()
+    assert "train/eval/task-0 has no attempt 7 yet" in task.told("1")
+    assert b"ask again later" in task.inbox["1"]
+    other.exits("train/eval")
+    site.cycle()
+    task.ask("2", "logs", task="train/eval/task-0", attempt=7)
+    site.cycle()
+    assert task.told("2") == "train/eval/task-0 has no attempt 7"
+    assert b"the last attempt is 0" in task.inbox["2"]
+
+
 def test_long_pieces_are_read_once_each_though_they_need_several_answers(tmp_path: Path) -> None:
     site, task, other, child = two_hosts(tmp_path)
     child.output = b"x" * (1 << 20)

@@ -71,10 +71,14 @@ def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs)
     visible_job(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         raise unknown_task(cluster, request.task)
-    attempts = cluster.tasks[request.task].attempts
+    task = cluster.tasks[request.task]
+    attempts = task.attempts
     number = len(attempts) - 1 if request.attempt is None else request.attempt
     if not 0 <= number < len(attempts):
-        raise NotFoundError(f"{request.task} has no attempt {max(number, 0)} yet", hint="ask again later")
+        missing = f"{request.task} has no attempt {max(number, 0)}"
+        if task.state.terminal:
+            raise NotFoundError(missing, hint=f"the last attempt is {len(attempts) - 1}" if attempts else "")
+        raise NotFoundError(f"{missing} yet", hint="ask again later")
     attempt = attempts[number]
     if attempt.reaped_at is not None or attempt.worker not in cluster.workers:
         raise NotFoundError(
