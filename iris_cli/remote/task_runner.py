@@ -18,6 +18,7 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import probe_report, reap_report, unwedge_report, usage_report, worker_report
+from iris_cli.remote.command_calls import CommandCalls
 from iris_cli.remote.inside.rendering import task_program
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -38,8 +39,9 @@ from iris_cli.remote.output_calls import (
     log_chunks,
     piece_line,
 )
+from iris_cli.remote.stack_calls import StackCalls
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
-from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, distinct_tokens
+from iris_cli.remote.worker_calls import WorkerCalls, distinct_tokens
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]

@@ -6,7 +6,7 @@ import pytest
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.ops.workers.execute import CommandResult
-from iris_cli.remote.worker_calls import CommandEnd
+from iris_cli.remote.command_calls import CommandEnd
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import show_executed
 

@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
+from iris_cli.remote.command_calls import CommandEnd, CommandRequest
 from tests.remote.test_task_environment import HOSTILE
 from tests.support.waiting import LIMITS, PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in

@@ -16,7 +16,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.core.model.job import EarlySignal
-from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
+from iris_cli.remote.command_calls import CommandEnd, CommandRequest
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.containers import (
     IMAGE,

@@ -14,9 +14,9 @@ from msgspec import to_builtins
 
 from iris_cli.core.messages.observations import ChipHolder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
+from iris_cli.remote.command_calls import CommandRequest
 from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.transport import Script, ScriptResult, Target
-from iris_cli.remote.worker_calls import CommandRequest
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import ProbedHost
 from tests.support.archives import archive, ordinary, shipment

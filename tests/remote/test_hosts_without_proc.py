@@ -11,7 +11,7 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
+from iris_cli.remote.command_calls import CommandEnd, CommandRequest
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools

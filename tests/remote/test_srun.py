@@ -20,12 +20,12 @@ import pytest
 from iris_cli.core import Connection
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
+from iris_cli.remote.command_calls import CommandRequest
 from iris_cli.remote.output_calls import LogPiece, OutputCalls
 from iris_cli.remote.srun import FIND_SLURM, SrunTransport
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment, TaskRunner
 from iris_cli.remote.transport import NoAnswer, Script, Target
-from iris_cli.remote.worker_calls import CommandRequest
 from tests.support.allocation import NODE, Allocate, Allocation, SrunWorker
 from tests.support.archives import archive, ordinary, shipment
 from tests.support.waiting import LIMITS, PATIENCE, until

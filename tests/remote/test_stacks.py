@@ -14,7 +14,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.core.messages.stacks import Frame, threads_of
-from iris_cli.remote.worker_calls import Program, Programs
+from iris_cli.remote.stack_calls import Program, Programs
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, marked
 

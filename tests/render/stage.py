@@ -30,9 +30,10 @@ from iris_cli.journal.files.runners import LOOP, Runner, RunnerLock
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cluster_handle import ClusterHandle
+from iris_cli.remote.command_calls import CommandEnd, CommandRequest
+from iris_cli.remote.stack_calls import Programs
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
-from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
 from iris_cli.render.layout import clean_line
 from tests.render.scenes import SCENES
 from tests.support.fake_runner import Clock, Entry, FakeRunner, Host

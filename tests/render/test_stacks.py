@@ -10,7 +10,7 @@ from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.messages.stacks import Frame, KernelThread, Thread
 from iris_cli.ops.logs.stacks import RankStacks
-from iris_cli.remote.worker_calls import Program, Programs
+from iris_cli.remote.stack_calls import Program, Programs
 from iris_cli.render.console import Output
 from iris_cli.render.logs.stacks import show_stacks
 

@@ -19,8 +19,8 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
+from iris_cli.remote.stack_calls import Program, Programs
 from iris_cli.remote.transport import Target
-from iris_cli.remote.worker_calls import Program, Programs
 from tests.simulation.conduct import Conduct
 from tests.simulation.disk import Medium
 from tests.simulation.machines import Machine

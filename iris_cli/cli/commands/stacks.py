@@ -32,7 +32,7 @@ def stacks(
     """
     from iris_cli.core.text import one_of
     from iris_cli.ops.logs.stacks import stacks as ask
-    from iris_cli.remote.worker_calls import SIGNALS
+    from iris_cli.remote.stack_calls import SIGNALS
     from iris_cli.render.logs.stacks import show_stacks
 
     consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""

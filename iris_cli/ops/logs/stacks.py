@@ -10,7 +10,7 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.core.messages.stacks import Frame, Thread, threads_of
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.remote.worker_calls import Program, Programs
+from iris_cli.remote.stack_calls import Program, Programs
 
 MAIN, CHILD, OTHER = "main", "child", "thread"
 """Kinds of threads: the main thread of a rank's first Python program, main threads of its other programs, others."""

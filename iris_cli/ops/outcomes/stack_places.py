@@ -19,8 +19,8 @@ from iris_cli.core.messages.stacks import Frame, KernelThread, threads_of
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
+    from iris_cli.remote.stack_calls import Program
     from iris_cli.remote.transport import Target
-    from iris_cli.remote.worker_calls import Program
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
 _MAX_NAME = 200  # characters of a name

@@ -17,7 +17,7 @@ from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle import environment
 from iris_cli.ops.names import find_worker, names_worker, select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.remote import launch_request, worker_calls, worker_script
+from iris_cli.remote import command_calls, launch_request, worker_script
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
     worker: WorkerId | None
     task: TaskId | None = None
-    end: worker_calls.CommandEnd | None = None
+    end: command_calls.CommandEnd | None = None
     silence: Silence | None = None
     note: str = ""
     timeout: float = 0.0
@@ -44,7 +44,7 @@ class _Order(Struct, frozen=True):
 
     worker: Worker
     task: TaskId | None
-    request: worker_calls.CommandRequest
+    request: command_calls.CommandRequest
 
 
 def execute(
@@ -82,7 +82,7 @@ def _orders(
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
         image = cluster.jobs[task.job].image if task is not None else ""
         token = Token(session.randomness.hexadecimal(16))
-        request = worker_calls.CommandRequest(
+        request = command_calls.CommandRequest(
             token=token, argv=tuple(command), env=env, attempt=attempt, image=image, timeout=timeout
         )
         return _Order(worker, task, request)

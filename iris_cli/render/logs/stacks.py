@@ -8,7 +8,7 @@ from iris_cli.core import TaskId, WorkerId, format_indexes, group_pairs
 from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, shared_stacks
 from iris_cli.ops.outcomes.stack_places import call_words, deciding_thread, own_call
-from iris_cli.remote.worker_calls import Program
+from iris_cli.remote.stack_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import rank_prefix
 from iris_cli.render.tables import fold, group_by_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.remote.worker_calls import CommandEnd
+from iris_cli.remote.command_calls import CommandEnd
 from tests.render.pictures.picture import Picture
 from tests.render.scenes import EVIL
 from tests.render.stage import Stage

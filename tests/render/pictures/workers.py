@@ -5,7 +5,8 @@ from __future__ import annotations
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ChipHolder, RemoteState, SilenceKind
 from iris_cli.core.messages.stacks import KernelThread
-from iris_cli.remote.worker_calls import CommandEnd, Program, Programs
+from iris_cli.remote.command_calls import CommandEnd
+from iris_cli.remote.stack_calls import Program, Programs
 from tests.render.pictures.picture import Picture
 from tests.render.stage import Stage
 from tests.support.fake_runner import Entry
