@@ -61,7 +61,7 @@ def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
     """Record that an attempt was never sent to its worker. Only the invocation that assigned it can know this."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
-        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        _fail_dispatch(draft, attempt_id, error)
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
@@ -146,7 +146,7 @@ def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
     if draft.cluster.tasks[attempt_id.task].state.terminal:
         end_stopped(draft, attempt_id, end)
     elif attempt.started_at is None:
-        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        _fail_dispatch(draft, attempt_id, error)
     else:  # a stopping attempt, too, because its host may have caused the failure of its siblings
         end_attempt(draft, attempt_id, end)
 
@@ -191,10 +191,23 @@ def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
     return reason is EndReason.DISPATCH_FAILED and task.refusals < job.max_dispatch_failures
 
 
+def _acknowledge(draft: Draft, attempt_id: AttemptId) -> None:
+    if not draft.cluster.attempt(attempt_id).acknowledged:
+        draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+
+
+def _fail_dispatch(draft: Draft, attempt_id: AttemptId, error: str, *, refused: bool = False) -> None:
+    """Record that an attempt ended before its program started. Nothing is charged to the task's retries."""
+    draft.record(
+        events.TaskDispatchFailed(
+            task=attempt_id.task, attempt=attempt_id.number, error=error, refused=refused
+        )
+    )
+
+
 def _apply_acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
-    if not attempt.acknowledged:
-        draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+    _acknowledge(draft, attempt_id)
     if attempt.state is not AttemptState.ASSIGNED:
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
@@ -211,8 +224,7 @@ def _apply_acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptRepo
 
 def _apply_running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     attempt = draft.cluster.attempt(attempt_id)
-    if not attempt.acknowledged:
-        draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+    _acknowledge(draft, attempt_id)
     if attempt.started_at is None:
         at = round(draft.at - (report.started_ago or 0.0), 3)
         draft.record(events.TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=at))
@@ -317,11 +329,7 @@ def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, 
     if attempt.state is AttemptState.STOPPING:
         return end_stopped(draft, attempt_id, report)
     if vm_is_preempted(report.facts):  # not charged, because the command has not started
-        return draft.record(
-            events.TaskDispatchFailed(
-                task=attempt_id.task, attempt=attempt_id.number, error=workers.VM_IS_PREEMPTED
-            )
-        )
+        return _fail_dispatch(draft, attempt_id, workers.VM_IS_PREEMPTED)
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED,
@@ -332,9 +340,7 @@ def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, 
         )
         return end_attempt(draft, attempt_id, end)
     error = _refusal_text(report)
-    draft.record(
-        events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
-    )
+    _fail_dispatch(draft, attempt_id, error, refused=True)
     workers.record_refusal(draft, attempt.worker, error, limits)
     task = draft.cluster.tasks[attempt_id.task]
     job = draft.cluster.jobs[task.job]
@@ -370,8 +376,7 @@ def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) ->
         end_stopped(draft, attempt_id, report)
     elif attempt.state is AttemptState.ASSIGNED:
         # An invocation fenced the attempt and died before it recorded the fence.
-        error = "fenced before it started"
-        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        _fail_dispatch(draft, attempt_id, "fenced before it started")
     else:
         error = "lease expired: no poll in time" if lease else "stopped on the worker, not by iris"
         end = End(

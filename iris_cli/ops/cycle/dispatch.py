@@ -11,7 +11,7 @@ from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptSto
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.model.task import Attempt, EndReason
+from iris_cli.core.model.task import EndReason
 from iris_cli.ops.cycle import answers, observe, polls, reply_queue
 from iris_cli.ops.cycle.calls import Call, Calls, reap_call
 from iris_cli.ops.cycle.launches import Launches
@@ -190,7 +190,9 @@ class Dispatcher:
         for attempt_id, attempt in self.cluster.live_attempts_on(worker.id):
             if attempt.state is AttemptState.STOPPING and attempt.token not in self._stopped:
                 self._stopped.add(attempt.token)
-                orders.append(_stop_order(self.cluster, attempt_id, attempt))
+                job, order = self.cluster.jobs[attempt_id.task.job], attempt.stop
+                is_fence = order is not None and order.reason is EndReason.DISPATCH_FAILED
+                orders.append((attempt.token, 0.0 if is_fence else job.grace))
         stale = self._stale.pop(worker.id, {})
         if not orders and not stale:
             return None
@@ -270,10 +272,3 @@ def _stale_attempts(
             attempt = cluster.find_attempt(attempt_id, report.token)
             if attempt is not None and not attempt.live:
                 yield answer.context.worker, report.token, cluster.jobs[attempt_id.task.job].grace
-
-
-def _stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:
-    """Return the token and the grace period in seconds for an attempt that must be stopped according to the log."""
-    assert attempt.stop is not None
-    job = cluster.jobs[attempt_id.task.job]
-    return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace
