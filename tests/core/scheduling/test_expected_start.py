@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core import JobId, TaskId
+from iris_cli.core import JobId, Priority, TaskId
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.scheduling import ExpectedStart
 from tests.support.lab import START, Lab
@@ -120,3 +120,25 @@ def test_a_child_job_does_not_wait_for_the_end_of_its_parent() -> None:
     lab.job("sweep/fold", cpu=4.0).job("other", cpu=4.0)
     assert expected(lab, "sweep/fold") is None
     assert expected(lab.cancel("sweep/fold"), "other") == at(1, "sweep")
+
+
+def test_a_time_limit_that_ends_the_pending_task_too_is_no_start() -> None:
+    lab = running(Lab().worker("w", cpu=8).worker("v", cpu=1), "own", cpu=5.0, replicas=2, timeout=HOUR)
+    assert expected(lab, "own") is None  # `own` fails with the task that reaches the limit
+    lab = running(Lab().worker("w", cpu=8).worker("v", cpu=1), "other", cpu=8.0, timeout=2 * HOUR)
+    running(lab, "sweep", cpu=1.0, timeout=HOUR).job("sweep/fold", cpu=4.0).job("last", cpu=4.0)
+    assert expected(lab, "sweep/fold") is None
+    assert expected(lab.cancel("sweep/fold"), "last") == at(2, "other")
+
+
+def test_a_child_job_ends_by_the_time_limit_of_its_parent() -> None:
+    lab = running(Lab().worker("w", cpu=8).worker("v", cpu=1), "sweep", cpu=1.0, timeout=HOUR)
+    running(lab, "sweep/fold", cpu=8.0, timeout=2 * HOUR).job("last", cpu=8.0)
+    assert expected(lab, "last") == at(1, "sweep")
+
+
+def test_a_stop_may_be_confirmed_before_any_time_limit() -> None:
+    lab = running(Lab().slice("a").slice("b"), "train", tpu="v4-16", timeout=HOUR)
+    running(lab, "old", tpu="v4-16", max_retries_failure=1).job("next", tpu="v4-16", priority=Priority.HIGH)
+    lab.retry("old")
+    assert expected(lab, "next") is None

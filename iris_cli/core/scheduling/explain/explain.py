@@ -8,9 +8,19 @@ reasons are all kinds that make suitable workers unavailable now.
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
+from math import inf
 from operator import or_
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, Job, WorkerId, cached_by_argument
+from iris_cli.core import (
+    AttemptId,
+    AttemptState,
+    Cluster,
+    Job,
+    JobId,
+    WorkerId,
+    cached_by_argument,
+    parent_of,
+)
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, group_checks, wording
 from iris_cli.core.scheduling.explain.change import single_change
@@ -134,20 +144,24 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def expected_start(self, key: WaitingKey, cluster: Cluster) -> ExpectedStart | None:
         """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
 
-        It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room. If the
-        job of its parent task blocks it, it never starts, because it ends with its parent.
+        It can't be known if a task without a time limit blocks the job, or if jobs ahead would take the room. A job
+        does not start after a time limit that ends it, too: the limit of a job above it, or of another task of a job
+        that tolerates no failure.
         """
         if not isinstance(self._unmet.get(key), Requirement):
             return None
         if any(reason.kind not in BUSY_KINDS for reason in self[key]):
             return None
         record, job = self._record, self._job_of(key)
-        ends = {
-            attempt: _end_by_limit(cluster, attempt)
-            for worker in record.workers
-            for attempt in worker.claims
-            if attempt.task.job == job.id or not ends_with(job.id, attempt.task.job)
+        limits = {each: _end_by_limit(cluster, each) for worker in record.workers for each in worker.claims}
+        fatal = {
+            attempt
+            for attempt in limits
+            if ends_with(job.id, attempt.task.job)
+            and (attempt.task.job != job.id or not (job.keep_going or job.max_task_failures))
         }
+        ends = {attempt: end for attempt, end in _ends_with_parents(limits).items() if attempt not in fatal}
+        last_time = min((end for attempt in fatal if (end := limits[attempt]) is not None), default=inf)
         times = sorted({end for end in ends.values() if end is not None and end > record.now})
 
         def fits_at(time: float, *, at_best: bool) -> bool:
@@ -166,9 +180,9 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         if not times or fits_at(record.now, at_best=True):
             return None
         found = bisect_left(times, True, key=partial(fits_at, at_best=True))
-        if found == len(times) or not fits_at(times[found], at_best=False):
+        if found == len(times) or times[found] >= last_time or not fits_at(times[found], at_best=False):
             return None
-        last = sorted({attempt.task.job for attempt, end in ends.items() if end == times[found]})
+        last = sorted({attempt.task.job for attempt, end in limits.items() if end == times[found]})
         return ExpectedStart(not_before_at=times[found], jobs=tuple(last))
 
     def _job_of(self, key: WaitingKey) -> Job:
@@ -356,3 +370,19 @@ def _end_by_limit(cluster: Cluster, attempt_id: AttemptId) -> float | None:
     if attempt.state is not AttemptState.RUNNING or attempt.started_at is None or attempt.orphaned:
         return None  # no wrapper enforces its limit
     return attempt.started_at + limit if limit > 0 else None
+
+
+def _ends_with_parents(limits: Mapping[AttemptId, float | None]) -> dict[AttemptId, float | None]:
+    """Return the ends of attempts by their time limits, or by an earlier time limit of a job above, which ends them."""
+    of_jobs: dict[JobId, float] = {}
+    for attempt, end in limits.items():
+        if end is not None:
+            of_jobs[attempt.task.job] = min(end, of_jobs.get(attempt.task.job, inf))
+    found: dict[AttemptId, float | None] = {}
+    for attempt, end in limits.items():
+        above = parent_of(attempt.task.job)
+        while end is not None and above is not None:
+            end = min(end, of_jobs.get(above, inf))
+            above = parent_of(above)
+        found[attempt] = end
+    return found

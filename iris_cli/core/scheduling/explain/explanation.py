@@ -262,13 +262,16 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return list((placed - before).elements()) if placed.total() > before.total() else []
 
     def places_more(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
-        """Return whether more tasks of a job would be placed on these workers. `alone`: assume that no job is ahead."""
+        """Return whether more tasks of a job would be placed on these workers.
+
+        `alone`: assume that no job is ahead, and that all stops are confirmed.
+        """
         turn = self._turns[job.id]
         after = self.decide(
             [task for _, tasks in self.competitors[turn if alone else 0 : turn + 1] for task in tasks],
             workers,
             self.get_job,
-            unconfirmed_stops=self.unconfirmed_stops,
+            unconfirmed_stops=() if alone else self.unconfirmed_stops,
             stopping_gangs=self.stopping_gangs,
         )
         return sum(each.task.job == job.id for each in after) > self._placed_by_job.get(job.id, 0)
