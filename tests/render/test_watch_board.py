@@ -136,6 +136,13 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Urgency, tmp
     assert train.urgency is concern
 
 
+def test_the_last_line_names_the_jobs_by_the_states_on_the_screen() -> None:
+    lab = Lab().worker("w").job("late").job("bounced", max_retries_failure=1).job("job").schedule()
+    lab.reports("job/* running", "bounced/* running").reports("bounced/* exited 1")
+    said = open_jobs_words(lab.cluster)
+    assert said.startswith("stopped watching; job running, bounced retrying, late pending: ")
+
+
 def test_a_ghost_is_neither_running_nor_an_open_job(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("job").schedule().reports("job/* running").cancel("job")
     assert open_jobs_words(lab.cluster).startswith("stopped watching; job stopping: ")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
+from iris_cli.core.lifecycle.display import job_display, word_of
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.ops.loop.foreground import Step
 from iris_cli.ops.session import Session
@@ -115,12 +116,11 @@ class Screen:
 
 def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
     """Return the message about open jobs at the end of a watch. It ends with `follow_up` (default: what to type)."""
-    jobs: dict[str, list[str]] = {"running": [], "stopping": [], "pending": []}
+    jobs: dict[str, list[str]] = {"running": [], "stopping": [], "retrying": [], "pending": []}
     for job in cluster.open_jobs():
-        is_live = bool(cluster.live_attempts_of(job.id))
         if job.end is None:
-            jobs["running" if is_live else "pending"].append(job.id)
-        elif is_live:  # an ended job without live attempts is only a ghost
+            jobs.setdefault(word_of(job_display(cluster, job.id)).lower(), []).append(job.id)
+        elif cluster.live_attempts_of(job.id):  # an ended job without live attempts is only a ghost
             jobs["stopping"].append(job.id)
     parts = [f"{fold(names, 3)} {word}" for word, names in jobs.items() if names]
     rest = f"; {follow_up}" if follow_up else ": iris status, or iris watch again"
