@@ -102,8 +102,7 @@ def show_launched(
         words = f"{_placement_words(tasks)}; {pending} pending: {why}" if any_placed else f"pending: {why}"
         words += f"; details: iris why {job_id}"
     elif preparing:
-        then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
-        words = f"being set up on {fold(dict.fromkeys(preparing))}; {then}"
+        words = f"being set up on {fold(dict.fromkeys(preparing))}; {no_cycles or 'starts in a later cycle'}"
     else:
         words = _placement_words(tasks)
     output.message(f"{job_id}: {words}")
