@@ -55,6 +55,7 @@ class Situation:
     tasks: list[Task]
     unconfirmed_stops: Mapping[WorkerId, list[JobId | None]] = field(default_factory=dict)
     gang_reserve_after: float = 600.0
+    now: float = NOW
     known: dict[JobId, Job] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Situation:
         }
 
     def cycle(self) -> SchedulingResult:
-        return find_assignments(self.tasks, self.fleet, self.known.get, NOW, **self.options)
+        return find_assignments(self.tasks, self.fleet, self.known.get, self.now, **self.options)
 
     def __repr__(self) -> str:
         """Return one record per line."""

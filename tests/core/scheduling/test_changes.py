@@ -249,6 +249,13 @@ def test_a_job_keeps_its_age_in_the_queue_of_another_priority() -> None:
     assert changed(cycle([host("w")], first, early, late), "late", 0) is None
 
 
+def test_a_cool_down_that_ends_after_the_scheduling_timeout_is_no_change() -> None:
+    resting = replace(host("w"), cooldown_until=1020.0)
+    for timeout, found in ((30.0, ("rests", "w", 0)), (15.0, None)):
+        asked = job("j", scheduling_timeout=timeout, submitted_at=1000.0)
+        assert changed(cycle([resting], asked, now=1000.0), "j", 0) == found
+
+
 def test_what_comes_behind_could_come_before() -> None:
     first, second = job("first", cpu=16), job("second", cpu=16, order=1)
     result = cycle([host("w")], first, second)

@@ -253,7 +253,8 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
             well = WorkerCondition.HEALTHY
             return with_worker(situation, subject, condition=well, unschedulable=False, cooldown_until=0.0)
         case "rests":
-            return with_worker(situation, subject, cooldown_until=0.0)
+            (rested,) = (each.cooldown_until for each in situation.fleet if each.id == subject)
+            return dataclasses.replace(situation, now=rested)
     jobs = [asked if each.id == job_id else each for each in situation.jobs]
     return dataclasses.replace(situation, jobs=jobs)
 

@@ -256,6 +256,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
             lambda each: changed if each == job_id else self.get_job(each),
             unconfirmed_stops=self._stops_after(change),
             stopping_gangs=self.stopping_gangs,
+            now=self._time_of(change),
         )
         before = Counter(each.worker for each in self.placed if each.task.job == job_id)
         placed = Counter(each.worker for each in placed_after if each.task.job == job_id)
@@ -279,6 +280,12 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     def has_ended(self, job_id: JobId) -> bool:
         job = self.get_job(job_id)
         return job is not None and (job.cancelled or job.end is not None)
+
+    def _time_of(self, change: Change) -> float:
+        """Return the time of a change: the end of a cool-down, or now."""
+        if change.kind is not ChangeKind.RESTS:
+            return self.now
+        return next(each.cooldown_until for each in self.workers if each.id == change.subject)
 
     def _stops_after(self, change: Change) -> list[WorkerId]:
         """Return the workers with unconfirmed stops after a change. The end of a job confirms its stops."""
