@@ -317,7 +317,7 @@ def show_changed(
         output.document(ChangedDocument(states, cycles))
         return
     for job_id in result.changed:
-        live = len({attempt.task for attempt, _ in cluster.live_attempts_of(job_id)})
+        live = sum(attempt.stop is None for _, attempt in cluster.live_attempts_of(job_id))
         continues = (
             f"; {count(live, 'started task')} {'continues' if live == 1 else 'continue'}" if live else ""
         )

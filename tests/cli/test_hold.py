@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from iris_cli.cli import app
+from iris_cli.core.ids import JobId
+from iris_cli.core.lifecycle.jobs import retry
 from iris_cli.errors import ExitCode
 from tests.render.scenes import session_of
 from tests.support.lab import Lab
@@ -57,6 +59,18 @@ def test_a_held_job_says_so_and_what_to_type(config: Path, capsys: pytest.Captur
             assert f"held until `iris release {job}`" in capsys.readouterr().out
     assert app.run(["--config", str(config), "history", "late"]) == ExitCode.OK
     assert "job late held" in capsys.readouterr().out
+
+
+def test_a_task_that_is_being_stopped_does_not_continue(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Lab().worker("w").job("train", replicas=2).schedule().reports("train/* running")
+    with made.transaction() as draft:
+        retry(draft, JobId("train"), 0)
+    session_of(made, config.parent / "other")
+    words = ["--config", str(config), "--state-dir", str(config.parent / "other")]
+    assert app.run([*words, "hold", "train"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines() == ["train: held; 1 started task continues"]
 
 
 def test_a_job_that_was_never_held_is_not_told_to_be_released(
