@@ -76,7 +76,7 @@ def show_launched(
                 job=job_id,
                 state=cluster.job_state(job_id),
                 display=job_display(cluster, job_id),
-                placed={task.id: task.attempts[-1].worker for task in tasks if task.attempts},
+                placed={task.id: task.attempts[-1].worker for task in tasks if _is_placed(task)},
                 waiting=[WaitReason(reason.kind, reason.text) for reason in waiting],
                 silent=[UnansweredWorker(worker, detail) for worker, detail in unanswered.items()],
                 cycles=cycles,
@@ -85,14 +85,11 @@ def show_launched(
         return
     preparing = workers_in_set_up(cluster, job_id)
     any_placed = any(map(_is_placed, tasks))
+    details = f"; details: iris why {job_id}"
     if is_unplaced := result is None and not any_placed:
-        words = (
-            f"submitted; {no_cycles}"
-            if no_cycles
-            else f"submitted, not placed yet; details: iris why {job_id}"
-        )
+        words = f"submitted; {no_cycles}" if no_cycles else f"submitted, not placed yet{details}"
     elif unanswered and not (waiting and any_placed):
-        words = f"{_unanswered_words(cluster, unanswered)}; details: iris why {job_id}"
+        words = f"{_unanswered_words(cluster, unanswered)}{details}"
     elif cluster.jobs[job_id].end is not None:
         cause = cause_words(cluster, cluster.jobs[job_id])
         words = f"{job_display(cluster, job_id)}{f': {cause}' if cause else ''}"
@@ -100,7 +97,7 @@ def show_launched(
         pending = sum(task.state is TaskState.PENDING for task in tasks)
         why = reason_words(waiting)
         words = f"{_placement_words(tasks)}; {pending} pending: {why}" if any_placed else f"pending: {why}"
-        words += f"; details: iris why {job_id}"
+        words += details
     elif preparing:
         words = f"being set up on {fold(dict.fromkeys(preparing))}; {no_cycles or 'starts in a later cycle'}"
     else:
@@ -123,14 +120,18 @@ def _unanswered_words(cluster: Cluster, unanswered: Mapping[WorkerId, str]) -> s
 
 
 def _placement_words(tasks: Sequence[Task]) -> str:
-    """Return `RUNNING on v5a-[0-3]`. If only some tasks run, return `3 of 4 tasks running on v5a-[0-2]`."""
+    """Return `RUNNING on v5a-[0-3]`, `3 of 4 tasks running on v5a-[0-2]`, or why no task is placed."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
     hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
     if len(running) == len(tasks):
         return f"RUNNING on {hosts}"
-    if not running:
-        return f"placed on {hosts}" if hosts else "nothing is running yet"
-    return f"{len(running)} of {count(len(tasks), 'task')} running on {hosts}"
+    if running:
+        return f"{len(running)} of {count(len(tasks), 'task')} running on {hosts}"
+    if hosts:
+        return f"placed on {hosts}"
+    refused = ((last.worker, last.end) for task in tasks for last in task.attempts[-1:] if last.refused)
+    words = (f"pending: failed to start on {worker}: {end.error}" for worker, end in refused if end)
+    return next(words, "nothing is running yet")
 
 
 def _is_placed(task: Task) -> bool:
@@ -318,9 +319,7 @@ def show_changed(
         return
     for job_id in result.changed:
         live = sum(attempt.stop is None for _, attempt in cluster.live_attempts_of(job_id))
-        continues = (
-            f"; {count(live, 'started task')} {'continues' if live == 1 else 'continue'}" if live else ""
-        )
+        continues = f"; {count(live, 'started task')} continue{'s' * (live == 1)}" if live else ""
         output.done(f"{job_id}: {what}{continues}")
     for job_id in result.unchanged:
         output.message(f"{job_id}: {unchanged or f'already {what}'}")

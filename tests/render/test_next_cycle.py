@@ -274,6 +274,15 @@ def test_a_launch_does_not_call_a_host_silent_that_rejected_the_key(screen: Scre
     assert screen.told(show) == said
 
 
+def test_a_launch_that_its_host_refused_says_why_and_is_not_placed(screen: Screen) -> None:
+    lab = Lab().slice("a").job("job", tpu="v4-16").schedule().reports("job/task-1 nostart disk")
+    lab.reports("job/task-0 stopped")
+    show = launched(lab, CycleResult())
+    said = "job: pending: failed to start on a-1: the worker refused to start it: disk\n"
+    assert screen.told(show) == said
+    assert json.loads(screen.json(show))["placed"] == {}
+
+
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "retried in every cycle: iris workers"), (HINT, HINT)])
 def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
