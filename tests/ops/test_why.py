@@ -313,3 +313,16 @@ def test_a_view_of_the_past_suggests_no_command(tmp_path: Path) -> None:
     session = session_of(lab.reports("job/* exited 0"), tmp_path / "state")
     assert job_status(session, "job").next == "iris logs job"
     assert job_status(session, "job", at="30m").next == ""
+
+
+def test_a_job_whose_attempts_are_being_stopped_says_why(tmp_path: Path) -> None:
+    lab = Lab().slice("a").job("train", tpu="v4-16").schedule().reports("train/* running")
+    lab.hosts[WorkerId("a-1")].wipe()
+    session = session_of(lab.probe("a-1"), tmp_path / "one")
+    expected = "rank 1 is being stopped: host lost"
+    (row,) = cluster_status(session).jobs
+    assert row.why == job_status(session, "train").job.why == why(session, "train").cause == expected
+    retried = session_of(
+        Lab().worker("w").job("j").schedule().reports("j/* running").retry("j"), tmp_path / "two"
+    )
+    assert why(retried, "j").cause == "being stopped by iris retry"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,22 @@ def stop_words(reason: EndReason) -> str:
     """Return why an attempt is being stopped, such as `being stopped: VM preempted`."""
     words = reason_words(reason)
     return f"being {words}" if words.startswith("stopped") else f"being stopped: {words}"
+
+
+def stop_cause(job: Job, tasks: Iterable[Task]) -> str:
+    """Return which attempts of an open job are being stopped and why, such as `rank 3 is being stopped: host lost`.
+
+    Return '' if none is being stopped, or only siblings of another attempt.
+    """
+    current = ((task, task.current) for task in tasks if task.current is not None)
+    stops = [(task, each.stop) for task, each in current if each.live and each.stop is not None]
+    causes = [(task, stop) for task, stop in stops if stop.reason is not EndReason.SIBLING]
+    if not causes or job.end is not None:
+        return ""
+    task, stop = causes[0]
+    unit = "rank" if job.is_gang else "task"
+    who = f"{unit} {task.index} is " if len(causes) == 1 else f"{len(causes)} {unit}s are "
+    return f"{who if job.replicas > 1 else ''}{stop_words(stop.reason)}"
 
 
 def end_words(end: End) -> str:

@@ -37,10 +37,10 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
     `display` is the state shown on the screen. `task_displays` counts the tasks by the state shown on the screen.
     `workers` are the workers of the job's live attempts, by rank. `stopping` is the number of attempts that are being
-    stopped. `why` says why the job is pending, not running yet or held, or why it ended. `retry` is the failure
-    that is being retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`. `quiet`
-    names the quiet tasks. `duration` is the time in which tasks of the job ran, or null. `again` is the ended job from
-    which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
+    stopped. `why` says why the job is pending, not running yet, stopping or held, or why it ended. `retry` is the
+    failure that is being retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`.
+    `quiet` names the quiet tasks. `duration` is the time in which tasks of the job ran, or null. `again` is the ended
+    job from which this job was resubmitted. `tried_again` are the jobs resubmitted from this job.
     """
 
     OMITTED: ClassVar = ("order",)
@@ -252,14 +252,17 @@ def _why(view: View, job: Job, tasks: Sequence[Task], live: Sequence[Attempt]) -
 
         return cause_words(view.cluster, job, view.state)
     words = view.prospects(job, [task.id for task in tasks if task.state is _PENDING])
-    first, number = next(iter(words.items()), (describe_hold(job) or _starting_words(view, job, live), 0))
+    first, number = next(iter(words.items()), (_why_not_pending(view, job, tasks, live), 0))
     if len(words) < 2:
         return first
     return f"{number} of {sum(words.values())} pending tasks: {first} (others: iris why {job.id})"
 
 
-def _starting_words(view: View, job: Job, live: Sequence[Attempt]) -> str:
-    """Return why none of the job's live attempts is running yet; '' if one is running, or has been stopped."""
+def _why_not_pending(view: View, job: Job, tasks: Sequence[Task], live: Sequence[Attempt]) -> str:
+    """Return that a job without pending tasks is held, or why its attempts are being stopped or don't run yet."""
+    if any(type(attempt.phase) is Stopping for attempt in live):
+        return describe_hold(job) or causes.stop_cause(job, tasks)
     if not live or any(type(attempt.phase) is not Assigned for attempt in live):
-        return ""
-    return assigned_words(job, min(live, key=lambda attempt: attempt.assigned_at), view.now)
+        return describe_hold(job)
+    first = min(live, key=lambda attempt: attempt.assigned_at)
+    return describe_hold(job) or assigned_words(job, first, view.now)

@@ -172,7 +172,7 @@ def _why_job(view: View, job: Job) -> Why:
         state=state,
         display=job_display(view.cluster, job.id),
         cause=cause_words(view.cluster, job, view.state)
-        or ("" if fields["waits"] else waiting.describe_hold(job)),
+        or ("" if fields["waits"] else waiting.describe_hold(job) or causes.stop_cause(job, tasks)),
         failure=failure,
         retry=causes.retry_words(view.cluster, job, view.state),
         overdue=waiting.describe_overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
