@@ -38,7 +38,8 @@ from tests.support.waiting import PATIENCE
 
 def cluster(directory: Path, lab: Lab) -> Path:
     """A cluster whose log is that of the lab, with nobody to ask: its hosts are not there."""
-    session_of(lab, directory / "state")
+    by_this_clock = lab.now - time.time()
+    session_of(lab, directory / "state", cycle_ago=by_this_clock + 38.0)
     path = directory / "cluster.yaml"
     path.write_text("cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n")
     return path
