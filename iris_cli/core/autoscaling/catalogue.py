@@ -8,6 +8,7 @@ an integer with a bit for each index.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from iris_cli.core.autoscaling.groups import GroupState, future_worker, sort_gro
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, ConstraintOp, preemptible_constraint, region_constraint
 from iris_cli.core.decorators import cached_by_argument
+from iris_cli.core.model.slice import SliceTemplate
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import format_amount, list_few
 from iris_cli.core.scheduling.fleet import Fleet
@@ -26,6 +28,9 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape,
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.units import count, format_duration
+
+# The reserve for the start of a slice with a time limit: this share of the limit, at most this many seconds.
+_START_SHARE, _MAX_START_TIME = 0.1, 300.0
 
 
 class UnmetKind(StrEnum):
@@ -61,6 +66,16 @@ class Criterion(NamedTuple):
     kind: UnmetKind
     groups: int
     constraint: Constraint | None = None
+
+
+def usable_time(template: SliceTemplate) -> float:
+    """Return how long tasks can use a new slice, in seconds; infinity without a time limit.
+
+    The time limit includes the time until all hosts have passed their probes and are set up. Without this reserve, a
+    slice would be created again and again for a task whose time limit is equal to that of the slice.
+    """
+    time = template.slurm.time
+    return time - min(_MAX_START_TIME, time * _START_SHARE) if time else inf
 
 
 class Catalogue:
@@ -99,7 +114,7 @@ class Catalogue:
         yield Criterion(UnmetKind.TAINT, self.fleet.workers_tolerated_by(entry.tolerations))
         need = Amounts.needed(entry.resources)
         yield Criterion(UnmetKind.SIZE, self._groups_where(lambda state: state.vm_size.covers(need)))
-        lasting = self._groups_where(lambda state: not 0 < state.group.template.slurm.time < entry.timeout)
+        lasting = self._groups_where(lambda state: usable_time(state.group.template) >= entry.timeout)
         yield Criterion(UnmetKind.TIME_LEFT, lasting)
 
     def groups_serving(self, entry: DemandEntry) -> int:
@@ -247,8 +262,9 @@ def _criterion_text(catalogue: Catalogue, entry: DemandEntry, criterion: Criteri
         case UnmetKind.SIZE:
             return _size_text(catalogue, entry, remaining)
         case UnmetKind.TIME_LEFT:
-            longest = max(catalogue.states[at].group.template.slurm.time for at in positions_of(remaining))
-            return f"needs {format_duration(entry.timeout)}, but the longest slice lasts {format_duration(longest)}"
+            longest = max(usable_time(catalogue.states[at].group.template) for at in positions_of(remaining))
+            lasts = f"the longest slice lasts {format_duration(longest)} after its start"
+            return f"needs {format_duration(entry.timeout)}, but {lasts}"
     return _constraint_text(catalogue, criterion, remaining)
 
 

@@ -222,9 +222,18 @@ def test_demand_goes_to_allocations_that_fit() -> None:
     assert served(wants(gpu="auto:8"), slurm_group(gres="gpu:a100:4")) == {}
     assert served(wants(tpu="v4-8"), slurm_group()) == {}
     assert served(wants(timeout=7200.0), slurm_group(time=3600.0)) == {}
-    assert served(wants(timeout=7200.0), slurm_group(time=3600.0), slurm_group("longer", time=7200.0)) == {
-        "longer": 1
-    }
+    longer = slurm_group("longer", time=7500.0)
+    assert served(wants(timeout=7200.0), slurm_group(time=3600.0), longer) == {"longer": 1}
+
+
+def test_an_allocation_as_long_as_the_task_is_too_short() -> None:
+    """Some of its time has passed when its nodes are ready: it would be made again and again, and never used."""
+    assert served(wants(timeout=3600.0), slurm_group(time=3600.0)) == {}
+    assert served(wants(timeout=3300.0), slurm_group(time=3600.0)) == {"pool": 1}
+    assert served(wants(timeout=60.0), slurm_group(time=60.0)) == {}
+    assert served(wants(timeout=54.0), slurm_group(time=60.0)) == {"pool": 1}
+    [unmet] = route_demand([wants(timeout=3600.0)], [GroupState(group=slurm_group(time=3600.0))]).unmet
+    assert str(unmet.reason) == "needs 1h, but the longest slice lasts 55m after its start"
 
 
 def test_srun_reaches_the_nodes_by_allocation_and_name() -> None:
