@@ -111,6 +111,20 @@ def test_late_looks_make_short_attempts_no_longer(site: Site, hosts_clock: Clock
     assert seen.tasks[0].ended_at == site.clock.now() - 149.9
 
 
+def test_a_late_look_at_a_stopped_task_shows_when_it_ended(site: Site, hosts_clock: Clock) -> None:
+    site.gang("train", 2)
+    site.cycle()
+    hosts_clock.time += 90.0
+    site.hosts["w0"].exits("train/task-0", 1)
+    site.hosts["w1"].of("train/task-1").ended_at = hosts_clock.now() + 2.0
+    site.cycle(90.0)
+    hosts_clock.time += 600.0
+    site.cycle(600.0)
+    task = shown(site, "train").tasks[1]
+    assert task.started_at is not None
+    assert (task.ended_at, task.attempts[0].ended_at) == (task.started_at + 92.0,) * 2
+
+
 # What a job ran
 
 

@@ -40,6 +40,14 @@ def attempt_ran(attempt: Attempt, now: float) -> float | None:
     return elapsed(attempt.started_at, attempt.end.at if attempt.end is not None else None, now)
 
 
+def attempt_ended_at(attempt: Attempt) -> float | None:
+    """Return the time of an attempt's end, or None. The end of a stopped attempt is recorded when it is proven."""
+    end, reported = attempt.end, _reported(attempt)
+    if end is None or reported is None or attempt.started_at is None or attempt.stop is None:
+        return end.at if end is not None else None
+    return min(end.at, round(attempt.started_at + reported, 3))
+
+
 def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
     """Return the seconds during which a task was running, until `now` for an open job; None if no task has started.
 

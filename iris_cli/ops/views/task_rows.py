@@ -161,7 +161,7 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         round=attempt.round,
         assigned_at=attempt.assigned_at,
         started_at=attempt.started_at,
-        ended_at=end.at if end else None,
+        ended_at=durations.attempt_ended_at(attempt),
         duration=durations.attempt_ran(attempt, view.now),
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=end.exit_code if end else None,
