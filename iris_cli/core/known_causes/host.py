@@ -107,7 +107,7 @@ HOST = (
          text=(": ./*: not found", "sh: ./*: No such file or directory", "line *: ./*: No such file or directory",
                "/run: line *: /*/work/*: No such file or directory",
                "can't open file '/*/work/*[Errno 2] No such file or directory"),
-         cause="the script is not in the work directory of the task",
+         cause="the script, or the interpreter in its #! line, is not on the worker",
          fix="A task starts in an empty directory: --workdir . ships the current directory, except files that git "
              "or .irisignore ignores. If the script was shipped, the host lacks the interpreter in its #! line."),
     Rule(name="program-missing", source="https://github.com/docker-library/python/issues/150",
