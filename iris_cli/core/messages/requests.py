@@ -30,7 +30,7 @@ class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
 
 
 class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
-    """Cancel a child job. Result: `CancelAnswer`; `cancelled` is false if the job had already ended."""
+    """Cancel a child job. Result: `CancelAnswer`; `cancelled` is false if it had ended uncancelled."""
 
     job: JobId
     reason: str = ""
