@@ -1,7 +1,6 @@
 """Record the decisions of a plan: expired deadlines, failed dependencies, and assignments."""
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 
 from iris_cli.core import Cluster, End, EndReason, Job, TaskState, format_duration
 from iris_cli.core.events.events import TaskAssigned, TaskEnded
@@ -26,13 +25,11 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
     """Record the decisions of a plan. Return the new attempts."""
-    explain_late = partial(_timeout_reason, plan)
-
-    def explain_failed(job: Job, _: TaskId) -> str:
-        return dependency_reason(draft.cluster, job)
-
-    _end_unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, explain_late)
-    _end_unschedulable(draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, explain_failed)
+    known = draft.cluster.jobs
+    late = {task: _timeout_reason(plan, known[task.job], task) for task in plan.timed_out_tasks}
+    _end_unschedulable(draft, EndReason.SCHEDULING_TIMEOUT, late)
+    failed = {task: dependency_reason(draft.cluster, known[task.job]) for task in plan.dependency_failed}
+    _end_unschedulable(draft, EndReason.DEPENDENCY_FAILED, failed)
     return record_assignments(draft, plan, plan.assignments, new_token)
 
 
@@ -61,13 +58,11 @@ def record_assignments(
     return assigned
 
 
-def _end_unschedulable(
-    draft: Draft, tasks: Iterable[TaskId], reason: EndReason, explain: Callable[[Job, TaskId], str]
-) -> None:
-    """End tasks as UNSCHEDULABLE. `explain` returns the error text of a task."""
-    tasks = [task for task in tasks if not draft.cluster.tasks[task].state.terminal]
+def _end_unschedulable(draft: Draft, reason: EndReason, errors: Mapping[TaskId, str]) -> None:
+    """End tasks as UNSCHEDULABLE, each with its error text."""
+    tasks = [task for task in errors if not draft.cluster.tasks[task].state.terminal]
     for task in tasks:
-        end = End(reason=reason, at=draft.at, error=explain(draft.cluster.jobs[task.job], task))
+        end = End(reason=reason, at=draft.at, error=errors[task])
         draft.record(TaskEnded(task=task, state=TaskState.UNSCHEDULABLE, end=end))
     for job in dict.fromkeys(task.job for task in tasks):
         jobs.end_if_decided(draft, job)
