@@ -89,14 +89,7 @@ class ReplyQueue:
             status = _answer_read_only(cluster, request)
             if cluster.jobs[answer.job].end is not None:
                 return status
-            if self._new_waits[request.token] >= messages.MAX_WAITS:
-                raise IrisError(f"{request.attempt} is already waiting for {messages.MAX_WAITS} jobs")
-            self._new_waits[request.token] += 1
-            waits = [key for key in self._waits if key[0] == request.token]
-            if len(waits) >= messages.MAX_WAITS:
-                # Its program has probably stopped waiting. Otherwise the next poll reports the request again.
-                del self._waits[waits[0]]
-            self._waits[request.key] = request
+            self._queue_wait(request)
             return None
         if isinstance(answer, messages.Submit):
             self._to_fetch[request.key] = request
@@ -108,6 +101,17 @@ class ReplyQueue:
             self.to_read.setdefault(worker, {})[request.key] = LogReading(request, token, answer)
             return None
         return answer if isinstance(answer, messages.Refusal | dict) else _answer_read_only(cluster, request)
+
+    def _queue_wait(self, request: TaskRequest) -> None:
+        """Queue a request that waits for the end of a job. Raises IrisError if its attempt has too many new waits."""
+        if self._new_waits[request.token] >= messages.MAX_WAITS:
+            raise IrisError(f"{request.attempt} is already waiting for {messages.MAX_WAITS} jobs")
+        self._new_waits[request.token] += 1
+        waits = [key for key in self._waits if key[0] == request.token]
+        if len(waits) >= messages.MAX_WAITS:
+            # Its program has probably stopped waiting. Otherwise the next poll reports the request again.
+            del self._waits[waits[0]]
+        self._waits[request.key] = request
 
     def _queue_answer(
         self, cluster: Cluster, request: TaskRequest, answer_of: Callable[[], messages.Answer | None]
