@@ -177,21 +177,20 @@ class LineRanges(Struct):
 
     def range_before(self, time: float) -> tuple[Cluster, LineRange]:
         """Return the range with the last transaction at or before a time, and the cluster at the range's start."""
-        try:
+        with suppress(*UNUSABLE):
             files = self.snapshots.files(self.fits)
             if files is None:
                 return Cluster(), ALL
-            found = list(files.newest_first())
-            for number, file in enumerate([None, *found]):
-                start = found[number].header.position if number < len(found) else START
-                end = None if file is None else file.header.position
-                if end is None or (end.earliest or 0.0) <= time:
-                    part = LineRange(start, end.seq if end is not None else sys.maxsize)
-                    if any(each.at <= time for each in Reading(self.directory, part, archive=True)):
-                        return self._cluster(files, found[number]) if number < len(found) else Cluster(), part
-            return Cluster(), ALL
-        except UNUSABLE:
-            return Cluster(), ALL
+            newest_first = list(files.newest_first())
+            for earlier, later in zip([*newest_first, None], [None, *newest_first], strict=True):
+                start = earlier.header.position if earlier is not None else START
+                end = later.header.position if later is not None else None
+                if end is not None and (end.earliest or 0.0) > time:
+                    continue
+                part = LineRange(start, end.seq if end is not None else sys.maxsize)
+                if any(each.at <= time for each in Reading(self.directory, part, archive=True)):
+                    return self._cluster(files, earlier) if earlier is not None else Cluster(), part
+        return Cluster(), ALL
 
     def ranges_of_job(self, job: JobId) -> list[LineRange]:
         """Return the ranges that may contain events about a job, in order."""
