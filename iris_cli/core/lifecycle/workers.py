@@ -30,13 +30,7 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
     """Apply the configuration: register new hosts; forget removed hosts, or drain them if they have live attempts."""
     for worker_id in [each for each in draft.cluster.workers if each not in hosts]:
         remove_worker(draft, worker_id, REMOVED)
-    removed = [worker for worker_id, worker in draft.cluster.workers.items() if worker_id not in hosts]
-    # Nodes of Slurm allocations may have other workers.
-    created = [each for each in draft.cluster.slices.values() if each.template.provider is not Provider.SLURM]
-    vms = {worker_id for each in created for worker_id in each.workers if worker_id in hosts}
-    occupied = {_address(hosts[worker_id]): IS_VM for worker_id in vms}
-    occupied |= {_address(worker.connection): OCCUPIED for worker in removed}
-    occupied.pop("", None)
+    occupied = _occupied(draft.cluster, hosts)
     for worker_id, connection in hosts.items():
         known = draft.cluster.workers.get(worker_id)
         if known is None:
@@ -44,16 +38,26 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             hold_until_complete(draft, worker_id)
         elif known.draining and known.drain_reason == REMOVED:
             draft.record(events.WorkerUncordoned(worker=worker_id))
-        reason = occupied.get(_address(connection), "") if occupied else ""  # an address is slow to format
-        if reason == IS_VM and worker_id in vms:
-            reason = ""
         # While a host has another worker, for example the former worker of a renamed slice that still runs attempts,
         # this worker is drained: otherwise two workers would assign the same cores and chips.
-        worker = draft.cluster.workers[worker_id]
+        worker, reason = draft.cluster.workers[worker_id], occupied.get(worker_id, "")
         if reason and not worker.draining:
             draft.record(events.WorkerDrained(worker=worker_id, reason=reason))
         elif not reason and worker.draining and worker.drain_reason in (OCCUPIED, IS_VM):
             draft.record(events.WorkerUncordoned(worker=worker_id))
+
+
+def _occupied(cluster: Cluster, hosts: Mapping[WorkerId, Connection]) -> dict[WorkerId, str]:
+    """Return the configured workers whose host already has another worker, each with the reason for its drain."""
+    removed = [worker for worker_id, worker in cluster.workers.items() if worker_id not in hosts]
+    # Nodes of Slurm allocations may have other workers.
+    created = [each for each in cluster.slices.values() if each.template.provider is not Provider.SLURM]
+    vms = {worker_id for each in created for worker_id in each.workers if worker_id in hosts}
+    reasons = {_address(hosts[worker_id]): IS_VM for worker_id in vms}
+    reasons |= {_address(worker.connection): OCCUPIED for worker in removed}
+    reasons.pop("", None)
+    found = {each: reasons.get(_address(hosts[each]), "") for each in hosts} if reasons else {}
+    return {each: reason for each, reason in found.items() if reason != IS_VM or each not in vms}
 
 
 def _address(connection: Connection) -> str:
