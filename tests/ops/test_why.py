@@ -26,6 +26,7 @@ from iris_cli.render.as_json import json_text
 from iris_cli.render.console import Output
 from iris_cli.render.tables import expected_words
 from iris_cli.render.views.job_tables import show_job
+from iris_cli.render.views.status import where_and_why
 from iris_cli.render.views.why import show_why
 from tests.ops.test_failure import DISK, card, ended, gang
 from tests.render.scenes import session_of
@@ -326,3 +327,14 @@ def test_a_job_whose_attempts_are_being_stopped_says_why(tmp_path: Path) -> None
         Lab().worker("w").job("j").schedule().reports("j/* running").retry("j"), tmp_path / "two"
     )
     assert why(retried, "j").cause == "being stopped by iris retry"
+
+
+def test_a_job_is_said_to_be_stopping_on_workers_only_if_all_its_attempts_are_being_stopped(
+    tmp_path: Path,
+) -> None:
+    lab = Lab().worker("w0", cpu=1).worker("w1", cpu=1).job("sweep", replicas=3).schedule()
+    lab.reports("sweep/task-0 running", "sweep/task-1 running").retry("sweep", 1)
+    (row,) = cluster_status(session_of(lab, tmp_path / "one")).jobs
+    assert where_and_why(row, "").startswith("w[0-1]; 1 pending: both workers have less than 1 core free")
+    (row,) = cluster_status(session_of(lab.cancel("sweep"), tmp_path / "two")).jobs
+    assert where_and_why(row, "") == "stopping on w[0-1]; cancelled"

@@ -69,6 +69,11 @@ class JobRow(Struct, frozen=True, kw_only=True):
     tried_again: tuple[JobId, ...]
     order: tuple[float, ...]  # sort key for the screen
 
+    @property
+    def only_stops(self) -> bool:
+        """True if the job has live attempts, and all of them are being stopped."""
+        return 0 < self.stopping == len(self.workers)
+
 
 class ClusterStatus(ViewResult, frozen=True, kw_only=True):
     """Overview of the cluster as of `at`.

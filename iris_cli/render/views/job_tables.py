@@ -77,7 +77,7 @@ def _facts(status: JobStatus) -> layout.Table:
         times += f", ended {tables.duration(max(0.0, status.at - job.ended_at))} ago"
     return tables.facts(
         [
-            ("stopping on" if job.stopping else "where", tables.fold(job.workers)),
+            ("stopping on" if job.only_stops else "where", tables.fold(job.workers)),
             _reason(status),
             ("expected start", tables.expected_words(status.expected_start, status.at)),
             ("retry", job.retry.removeprefix("retry").lstrip(" ,")),
@@ -107,7 +107,7 @@ def _facts(status: JobStatus) -> layout.Table:
 def _reason(status: JobStatus) -> tuple[str, str]:
     """Return a label, and why tasks are pending or the job ended; without reason if the failure card shows it."""
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
-    if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
+    if job.workers and job.why and pending and not (job.only_stops or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {job.why}"
     return "why", ": ".join(filter(None, (job.overdue, job.why))) if status.failure is None else ""
 

@@ -145,9 +145,9 @@ def tasks(job: JobRow) -> str:
 
 def where_and_why(job: JobRow, overdue: str) -> str:
     """Return the job's workers, why tasks are pending or why the job ended, its retry and its resubmissions."""
-    where = f"{'stopping on ' if job.stopping else ''}{tables.fold(job.workers)}" if job.workers else ""
+    where = f"{'stopping on ' if job.only_stops else ''}{tables.fold(job.workers)}" if job.workers else ""
     pending = job.tasks.get(TaskState.PENDING, 0)
-    if job.stopping and pending and not job.state.terminal:
+    if job.only_stops and pending and not job.state.terminal:
         why = ""  # the pending tasks wait for the stops
     elif job.workers and job.why and pending:
         why = f"{pending} pending: {job.why}"
