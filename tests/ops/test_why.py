@@ -338,3 +338,11 @@ def test_a_job_is_said_to_be_stopping_on_workers_only_if_all_its_attempts_are_be
     assert where_and_why(row, "").startswith("w[0-1]; 1 pending: both workers have less than 1 core free")
     (row,) = cluster_status(session_of(lab.cancel("sweep"), tmp_path / "two")).jobs
     assert where_and_why(row, "") == "stopping on w[0-1]; cancelled"
+
+
+def test_attempts_that_wait_for_different_things_are_named(tmp_path: Path) -> None:
+    lab = Lab().worker("w0").worker("w1").job("j", replicas=2, cpu=16.0).schedule().unanswered("j/task-1")
+    (row,) = cluster_status(session_of(lab.advance("5s"), tmp_path / "one")).jobs
+    assert row.why == "task 0: dispatching"
+    (row,) = cluster_status(session_of(lab.unanswered("j/task-0"), tmp_path / "two")).jobs
+    assert row.why == "its worker has not confirmed the start"

@@ -270,4 +270,8 @@ def _why_not_pending(view: View, job: Job, tasks: Sequence[Task], live: Sequence
     if not live or any(type(attempt.phase) is not Assigned for attempt in live):
         return describe_hold(job)
     first = min(live, key=lambda attempt: attempt.assigned_at)
-    return describe_hold(job) or assigned_words(job, first, view.now)
+    words = assigned_words(job, first, view.now)
+    if any(assigned_words(job, attempt, view.now) != words for attempt in live):
+        index = next(task.index for task in tasks if task.current is first)
+        words = f"{'rank' if job.is_gang else 'task'} {index}: {words}"
+    return describe_hold(job) or words
