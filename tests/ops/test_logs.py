@@ -206,6 +206,12 @@ def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> No
     assert log.note == "no files left on worker w; showing the last lines that iris saved when it ended"
 
 
+def test_files_that_are_gone_are_not_told_as_no_output(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("side").schedule().reports("side/* running").reports("side/* exited 0")
+    log = fetch(World(lab, tmp_path / "state").session(), "side", Query())[0]
+    assert (log.lines, log.note) == ((), "no files left on worker w")
+
+
 @pytest.mark.parametrize("stream", ["out", "err"])
 def test_the_end_that_the_log_keeps_is_shown_whichever_stream_is_wanted(tmp_path: Path, stream: str) -> None:
     world = failed(tmp_path)

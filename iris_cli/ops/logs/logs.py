@@ -177,7 +177,7 @@ class LogFetch:
         attempt, other = reading.attempt, self._other_outputs.get(task.id)
         note = other.note if other is not None else ""
         is_unreachable = _is_unreachable(self._view.cluster, reading)
-        if is_unreachable if other is None else not (is_unreachable or other.has_texts):
+        if is_unreachable if other is None else not (is_unreachable or other.has_texts or attempt.started_at):
             note = _no_output_words(self._view.cluster.jobs[task.job], attempt)
         lines = _lines([*texts, *reading.rest()], reading)
         if not lines and task.id not in self._begun and not note and reading.query.tail != 0:
