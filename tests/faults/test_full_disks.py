@@ -92,7 +92,7 @@ def test_a_worker_with_a_read_only_disk_is_unusable_and_starts_the_attempt_when_
     desk.launch("job", "true", tpu="v4-8")
     desk.until(lambda: desk.worker("first-0").unschedulable)
     assert "can't write below" in desk.worker("first-0").reason
-    assert "first-0: unusable: can't write below" in desk.site.iris("status", "job").out.replace("\n", " ")
+    assert "worker: unusable: can't write below" in " ".join(desk.site.iris("status", "job").out.split())
     assert len(desk.attempts("job")) == 1
     subprocess.run(["mount", "-o", "remount,rw", str(home)], check=True)
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED, every=PAST_ANY_BACK_OFF)

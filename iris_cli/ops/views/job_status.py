@@ -180,9 +180,12 @@ def is_being_set_up(cluster: Cluster, job: Job) -> bool:
 
 
 def has_unhealthy_worker(cluster: Cluster, job: Job) -> bool:
-    """Return whether a worker with a live attempt of the job does not answer, is not trusted or is quarantined."""
+    """Return whether a worker with a live attempt of the job is not healthy, is quarantined or is unusable."""
     workers = (cluster.workers[attempt.worker] for _, attempt in cluster.live_attempts_of(job.id))
-    return any(each.condition is not WorkerCondition.HEALTHY or each.quarantined for each in workers)
+    return any(
+        each.condition is not WorkerCondition.HEALTHY or each.quarantined or each.unschedulable
+        for each in workers
+    )
 
 
 def _failure(view: View, row: JobRow, job: Job) -> tuple[FailureCard | None, str]:
