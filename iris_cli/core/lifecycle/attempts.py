@@ -11,6 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, reason_of_exit, vm_is_preempted
+from iris_cli.core.model.worker import VM_IS_PREEMPTED
 from iris_cli.core.units import format_duration
 
 _NOT_RUNNING_YET = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -329,7 +330,7 @@ def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, 
     if attempt.state is AttemptState.STOPPING:
         return end_stopped(draft, attempt_id, report)
     if vm_is_preempted(report.facts):  # not charged, because the command has not started
-        return _fail_dispatch(draft, attempt_id, workers.VM_IS_PREEMPTED)
+        return _fail_dispatch(draft, attempt_id, VM_IS_PREEMPTED)
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED,

@@ -10,13 +10,13 @@ from iris_cli.core.model.worker import (
     IS_VM,
     OCCUPIED,
     REMOVED,
+    VM_IS_PREEMPTED,
     Connection,
     Worker,
     WorkerCondition,
     is_cooling_down,
 )
 
-VM_IS_PREEMPTED = "its VM is being preempted"
 _UNKILLABLE = (
     "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon {}`"
 )

@@ -106,6 +106,7 @@ class Span(Value, frozen=True, kw_only=True):
 REMOVED = "removed from cluster.yaml"
 OCCUPIED = "its host still runs tasks of a removed worker"
 IS_VM = "its host is a VM of a slice that iris created"
+VM_IS_PREEMPTED = "its VM is being preempted"
 SLICE_IS_DELETED = "its slice is deleted"  # the first words of the reason
 DRAINS_BY_CONFIGURATION = frozenset({REMOVED, OCCUPIED, IS_VM})
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.model.job import Job, Priority
-from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.core.model.worker import VM_IS_PREEMPTED, Worker, WorkerCondition
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.units import parse_memory
@@ -87,6 +87,8 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ("", change(tpu_slice("a"), 2, draining=True, condition=WorkerCondition.SUSPECT), gang("g")),
     ("", change(tpu_slice("a"), 2, draining=True, unschedulable=True, reason="odd"), gang("g")),
     ("", [busy(replace(host("w"), draining=True), cpu=16)], job("j")),
+    ("worker w fits in 20s, after the cool-down of w", [replace(host("w"), cooldown_until=1020.0)], job("j")),
+    ("", [replace(host("w"), cooldown_until=1020.0, reason=VM_IS_PREEMPTED)], job("j")),
     (
         "rack group r fits after `iris worker uncordon b`",
         [host("a", rack="r"), *(replace(host(name, rack="r"), draining=True) for name in "bc")],

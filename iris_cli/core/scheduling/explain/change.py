@@ -6,6 +6,7 @@ from itertools import islice
 from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId, clip, format_duration
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.worker import (
+    VM_IS_PREEMPTED,
     Amounts,
     Worker,
     WorkerCapacity,
@@ -178,7 +179,9 @@ def _recovery(worker: Worker) -> ChangeKind | None:
         return None
     if worker.draining or worker.quarantined:
         return ChangeKind.UNCORDON
-    return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
+    if worker.condition is not WorkerCondition.HEALTHY:
+        return ChangeKind.RECOVERS
+    return ChangeKind.RESTS if worker.reason != VM_IS_PREEMPTED else None
 
 
 def _describe_change(case: Case, change: Change, workers: list[WorkerId], *, has_ended: bool) -> str:
