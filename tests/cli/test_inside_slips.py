@@ -68,7 +68,7 @@ def test_a_mistake_gets_the_words_of_the_whole_iris(
 @pytest.mark.parametrize(
     "line",
     [
-        *("cancel a --reason -x", "launch --setup -x -- true", "launch --ports -x -- true"),
+        *("cancel a --reason -x", "launch --setup -x -- true"),
         *("launch --env A=-1 -- true", "launch -eA=-1 -- true", "launch --label -x=y -- true"),
         *("launch --slices +2 -- true", "launch --cpu .5 -- true", "launch --priority HIGH -- true"),
         *("wait a --timeout 1e3", "launch --replicas 2 --replicas 3 -- true", "logs a -n2 --stream OUT"),
