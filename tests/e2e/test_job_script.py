@@ -45,7 +45,7 @@ def test_a_script_alone_is_shipped_and_gets_what_follows_the_dashes(site: Site) 
     assert [each["name"] for each in shown["files"]] == ["own.py"]
     site.iris("launch", "own.py", "--no-schedule", "--", "one", "two words")
     script.write_text("#!/bin/false\n")  # what was launched runs
-    assert site.iris("wait", "from-script", code=1).err == ""
+    assert site.iris("wait", "from-script", code=1).err == "details: iris why from-script\n"
     (submitted,) = (event["job"] for event in site.events() if event["type"] == "JobSubmitted")
     assert (submitted["command"], submitted["resources"]) == (["./own.py", "one", "two words"], {"cpu": 0.5})
     job = site.job("from-script")
