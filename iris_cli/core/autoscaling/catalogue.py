@@ -71,8 +71,8 @@ class Criterion(NamedTuple):
 def usable_time(template: SliceTemplate) -> float:
     """Return how long tasks can use a new slice, in seconds; infinity without a time limit.
 
-    The time limit includes the time until all hosts have passed their probes and are set up. Without this reserve, a
-    slice would be created again and again for a task whose time limit is equal to that of the slice.
+    The time limit includes the time until all hosts have passed their probes and are set up. Without this reserve, new
+    slices would be created without end for a task whose time limit equals the time limit of the slice.
     """
     time = template.slurm.time
     return time - min(_MAX_START_TIME, time * _START_SHARE) if time else inf

@@ -95,7 +95,7 @@ def stop_words(reason: EndReason) -> str:
 def stop_cause(job: Job, tasks: Iterable[Task]) -> str:
     """Return which attempts of an open job are being stopped and why, such as `rank 3 is being stopped: host lost`.
 
-    Return '' if none is being stopped, or only siblings of another attempt.
+    Return '' if no attempt is being stopped, or only siblings of another attempt.
     """
     current = ((task, task.current) for task in tasks if task.current is not None)
     stops = [(task, each.stop) for task, each in current if each.live and each.stop is not None]

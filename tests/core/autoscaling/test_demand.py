@@ -160,6 +160,6 @@ def test_where_no_slice_has_one_vm_a_tpu_task_alone_asks_for_any() -> None:
 
 
 def test_a_tpu_task_alone_waits_for_a_slice_of_one_vm_if_there_is_nothing_else() -> None:
-    """Otherwise a larger slice is made for it, which it may not use: again and again."""
+    """Otherwise larger slices, which it may not use, would be created without end."""
     [entry] = demand([training(vm("one-0", "one", 0, "v5litepod-4"))], job("eval", device=Device("tpu")))
     assert entry.one_vm

@@ -227,7 +227,7 @@ def test_demand_goes_to_allocations_that_fit() -> None:
 
 
 def test_an_allocation_as_long_as_the_task_is_too_short() -> None:
-    """Some of its time has passed when its nodes are ready: it would be made again and again, and never used."""
+    """Part of its time has passed when its nodes are ready: allocations would be created without end."""
     assert served(wants(timeout=3600.0), slurm_group(time=3600.0)) == {}
     assert served(wants(timeout=3300.0), slurm_group(time=3600.0)) == {"pool": 1}
     assert served(wants(timeout=60.0), slurm_group(time=60.0)) == {}
